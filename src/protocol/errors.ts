@@ -1,0 +1,162 @@
+/**
+ * Every refusal a caller can see, and the one class that carries it.
+ *
+ * A released code keeps its meaning; a new situation gets a new code. `retry` tells a client what may be done with the same
+ * request: `never` (it would be refused again), `backoff` (nothing was changed, later it may pass), `unknown` (it may or
+ * may not have taken effect: repeat it under the same idempotency key, or look first).
+ */
+export interface ErrorSpec {
+  readonly status: number;
+  readonly retry: 'never' | 'backoff' | 'unknown';
+  readonly meaning: string;
+}
+
+export const errorCatalog = {
+  invalid_request: { status: 400, retry: 'never', meaning: 'The request does not match its schema.' },
+  invalid_command: { status: 400, retry: 'never', meaning: 'The command is empty or cannot be one.' },
+  cwd_not_usable: {
+    status: 400,
+    retry: 'never',
+    meaning: 'The working directory does not exist or cannot be entered; nothing ran.',
+  },
+  user_not_usable: { status: 400, retry: 'never', meaning: 'No such user in the sandbox; nothing ran.' },
+  template_not_found: { status: 404, retry: 'never', meaning: 'No such template.' },
+  unauthenticated: { status: 401, retry: 'never', meaning: 'The key is missing, unknown, expired or revoked.' },
+  forbidden: { status: 403, retry: 'never', meaning: 'The key is good, but its scopes do not allow this.' },
+  route_not_found: { status: 404, retry: 'never', meaning: 'There is no such path in this API.' },
+  method_not_allowed: { status: 405, retry: 'never', meaning: 'The path exists, but not with this method.' },
+  sandbox_not_found: { status: 404, retry: 'never', meaning: 'No such sandbox in this team.' },
+  operation_not_found: {
+    status: 404,
+    retry: 'never',
+    meaning: 'No such operation in this team, or it is no longer kept.',
+  },
+  lease_not_found: { status: 404, retry: 'never', meaning: 'No such lease in this team, or it has ended.' },
+  key_not_found: { status: 404, retry: 'never', meaning: 'No such key in this team.' },
+  user_not_found: { status: 404, retry: 'never', meaning: 'No such user in this team.' },
+  team_not_found: { status: 404, retry: 'never', meaning: 'No such team.' },
+  webhook_not_found: { status: 404, retry: 'never', meaning: 'No such webhook in this team.' },
+  sandbox_wrong_state: {
+    status: 409,
+    retry: 'never',
+    meaning: "Not possible in the sandbox's current state, which the details name.",
+  },
+  name_taken: { status: 409, retry: 'never', meaning: 'Another sandbox of this team has this name.' },
+  stale_generation: {
+    status: 409,
+    retry: 'never',
+    meaning: 'Meant for an earlier life of the sandbox; nothing was done.',
+  },
+  version_mismatch: {
+    status: 412,
+    retry: 'never',
+    meaning: 'The record has another version than expected; the details tell it. Nothing was changed.',
+  },
+  idempotency_key_reused: {
+    status: 422,
+    retry: 'never',
+    meaning: 'The idempotency key was used with another request.',
+  },
+  operation_in_doubt: {
+    status: 409,
+    retry: 'unknown',
+    meaning: 'The operation under this key was interrupted and cannot be settled; it is not done again.',
+  },
+  lease_held: {
+    status: 423,
+    retry: 'backoff',
+    meaning: 'Somebody holds a lease on it; the details name the holder. Nothing was done.',
+  },
+  lease_lost: {
+    status: 409,
+    retry: 'never',
+    meaning: 'The lease token given is not the current one; nothing was done.',
+  },
+  lease_wait_timeout: {
+    status: 408,
+    retry: 'backoff',
+    meaning: 'The lease was not granted within the time the caller would wait.',
+  },
+  payload_too_large: { status: 413, retry: 'never', meaning: 'The request body is larger than this route takes.' },
+  output_dropped: { status: 410, retry: 'never', meaning: 'What was asked for is no longer kept.' },
+  limit_exceeded: {
+    status: 429,
+    retry: 'backoff',
+    meaning: 'A limit is reached; the message names it. Nothing was done.',
+  },
+  insufficient_storage: { status: 507, retry: 'backoff', meaning: 'The disk is full; nothing was changed.' },
+  node_unavailable: { status: 503, retry: 'backoff', meaning: 'The node is out of reach; nothing was changed.' },
+  sandbox_unavailable: { status: 503, retry: 'backoff', meaning: 'The sandbox does not answer; nothing was started.' },
+  shutting_down: { status: 503, retry: 'backoff', meaning: 'The server is stopping; nothing was changed.' },
+  outcome_unknown: {
+    status: 502,
+    retry: 'unknown',
+    meaning: 'The connection to the node or sandbox was lost midway: it may or may not have taken effect.',
+  },
+  isolation_failed: {
+    status: 500,
+    retry: 'never',
+    meaning: 'A guard could not be set on this machine, so nothing was started. `atoll doctor` tells more.',
+  },
+  directory_in_use: {
+    status: 409,
+    retry: 'backoff',
+    meaning: 'Another process uses this data directory; the details name it. Nothing was changed.',
+  },
+  server_unreachable: {
+    status: 503,
+    retry: 'backoff',
+    meaning: 'No server answers at this address (said by the client, never by a server).',
+  },
+  internal: { status: 500, retry: 'never', meaning: 'A bug here; the request id finds it in the log.' },
+} as const satisfies Record<string, ErrorSpec>;
+
+export type ErrorCode = keyof typeof errorCatalog;
+
+export function isErrorCode(text: string): text is ErrorCode {
+  return Object.hasOwn(errorCatalog, text);
+}
+
+export interface PlatformErrorOptions {
+  readonly details?: Readonly<Record<string, unknown>>;
+  readonly cause?: unknown;
+  /** Set on the client from the answer; the server adds its own when it answers. */
+  readonly requestId?: string;
+}
+
+/** A refusal. Callers branch on `code` and nothing else. */
+export class PlatformError extends Error {
+  override readonly name = 'PlatformError';
+  readonly code: ErrorCode;
+  readonly details: Readonly<Record<string, unknown>>;
+  readonly requestId: string | undefined;
+
+  constructor(code: ErrorCode, message: string, options: PlatformErrorOptions = {}) {
+    super(message, options.cause === undefined ? undefined : { cause: options.cause });
+    this.code = code;
+    this.details = options.details ?? {};
+    this.requestId = options.requestId;
+  }
+
+  get status(): number {
+    return errorCatalog[this.code].status;
+  }
+
+  get retry(): ErrorSpec['retry'] {
+    return errorCatalog[this.code].retry;
+  }
+}
+
+/** How a refusal stands on the wire. */
+export interface ErrorBody {
+  readonly error: {
+    readonly code: string;
+    readonly message: string;
+    readonly details: Readonly<Record<string, unknown>>;
+    readonly requestId: string;
+  };
+}
+
+export function isPlatformError(error: unknown, ...codes: readonly ErrorCode[]): error is PlatformError {
+  return error instanceof PlatformError && (codes.length === 0 || codes.includes(error.code));
+}

@@ -1,0 +1,69 @@
+/** Everything that crosses a process boundary. */
+export type { ErrorBody, ErrorCode, ErrorSpec, PlatformErrorOptions } from './errors.ts';
+export { errorCatalog, isErrorCode, isPlatformError, PlatformError } from './errors.ts';
+export type {
+  Id,
+  IdKind,
+  KeyId,
+  LeaseId,
+  NodeId,
+  OperationId,
+  RandomSource,
+  RequestId,
+  SandboxId,
+  TeamId,
+  TokenId,
+  UserId,
+  WebhookId,
+} from './ids.ts';
+export { idPrefixes, idSchema, isId, newId, systemRandom } from './ids.ts';
+export type {
+  ApplySettingsOrder,
+  Command,
+  CreateSandboxOrder,
+  EndReason,
+  ExecOrder,
+  ExecOutcome,
+  LifeOrder,
+  NodeApi,
+  NodeDescription,
+  NodeEvent,
+  NodeInventory,
+  NodeSandbox,
+  QuarantinedSandbox,
+  RunReport,
+  SandboxLimits,
+  SandboxMark,
+  SandboxSettings,
+  SandboxSpec,
+  SettingsChange,
+  StartSandboxOrder,
+  StopSandboxOrder,
+} from './node-api.ts';
+export type {
+  AnyRoute,
+  BodyInputOf,
+  BodyOf,
+  Conditions,
+  Method,
+  ParamsInputOf,
+  ParamsOf,
+  QueryInputOf,
+  QueryOf,
+  ResultOf,
+  RouteSpec,
+  Scope,
+} from './route.ts';
+export { commonErrors, conditionHeaders, mutationErrors, scopes } from './route.ts';
+export type { EventView } from './routes/events.ts';
+export type { ExecResult } from './routes/exec.ts';
+export { execLimits } from './routes/exec.ts';
+export type { RouteName } from './routes/index.ts';
+export { routes } from './routes/index.ts';
+export type { LeaseView } from './routes/leases.ts';
+export { leaseLimits } from './routes/leases.ts';
+export type { SandboxView } from './routes/sandboxes.ts';
+export type { KeyView } from './routes/who.ts';
+export type { SandboxState, StateKind, StopReason } from './sandbox-state.ts';
+export { stateKinds } from './sandbox-state.ts';
+export { metadataLimits, pageLimitMax } from './schemas.ts';
