@@ -1,0 +1,53 @@
+/** Writes that survive a crash of the machine: the name always leads to a whole file, the old one or the new one. */
+import { type FileHandle, open, rename, rm } from 'node:fs/promises';
+import { basename, dirname, join } from 'node:path';
+
+/** A file that is complete on disk under a temporary name; everything that can run out of space has happened. */
+export interface PreparedFile {
+  commit(): Promise<void>;
+  discard(): Promise<void>;
+}
+
+/** Only one preparation for a path at a time: they share the temporary name, so that a crash leaves at most one. */
+export async function prepareFile(
+  path: string,
+  content: string | Uint8Array,
+  options: { readonly mode: number; readonly durable: boolean },
+): Promise<PreparedFile> {
+  const temporary = join(dirname(path), `.${basename(path)}.tmp`);
+  const file = await open(temporary, 'w', options.mode);
+  try {
+    await file.writeFile(content);
+    if (options.durable) await file.datasync();
+  } catch (error) {
+    await closeQuietly(file);
+    await rm(temporary, { force: true });
+    throw error;
+  }
+  await file.close();
+  return {
+    commit: async () => {
+      await rename(temporary, path);
+      if (options.durable) await syncDirectory(dirname(path));
+    },
+    discard: () => rm(temporary, { force: true }),
+  };
+}
+
+export async function writeFileDurably(path: string, content: string | Uint8Array, mode = 0o600): Promise<void> {
+  const prepared = await prepareFile(path, content, { mode, durable: true });
+  await prepared.commit();
+}
+
+export async function syncDirectory(path: string): Promise<void> {
+  const directory = await open(path, 'r');
+  try {
+    await directory.sync();
+  } finally {
+    await directory.close();
+  }
+}
+
+async function closeQuietly(file: FileHandle): Promise<void> {
+  await file.close().catch(() => {}); // The write has failed already; that error is the one to tell.
+}

@@ -1,0 +1,32 @@
+export { AssertionError, assert, assertNever } from './assert.ts';
+export { BackgroundLoop, type BackgroundLoopOptions } from './background-loop.ts';
+export { type Clock, SystemClock, systemTimers, type Timers } from './clock.ts';
+export { DirectoryInUse, DirectoryLock } from './directory-lock.ts';
+export { type PreparedFile, prepareFile, syncDirectory, writeFileDurably } from './durable-file.ts';
+export { type FaultPoints, noFaults } from './fault-points.ts';
+export {
+  BodyReader,
+  encodeFrame,
+  type Frame,
+  FrameReader,
+  field,
+  frameLimitBytes,
+  MalformedFrame,
+  readFields,
+  textField,
+  u8,
+  u16,
+  u32,
+  u64,
+} from './frame-codec.ts';
+export { KeyedMutex } from './keyed-mutex.ts';
+export {
+  createLogger,
+  type LogFields,
+  type Logger,
+  type LoggerOptions,
+  type LogLevel,
+  silentLogger,
+} from './logger.ts';
+export { redact } from './redact.ts';
+export { type FaultAction, type Gate, parseFaults, ScriptedFaults } from './scripted-faults.ts';

@@ -1,0 +1,32 @@
+/**
+ * Runs tasks one at a time per key; different keys run concurrently.
+ *
+ * Invariants:
+ *  - At most one task per key is running; the rest wait in arrival order.
+ *  - A key is in #tails exactly while a task runs or waits for it, so the map cannot leak.
+ *  - A failing task passes the turn on; it neither stalls nor fails the tasks behind it.
+ *
+ * Not reentrant: a task that asks for the key it holds waits for itself.
+ */
+export class KeyedMutex<Key> {
+  readonly #tails = new Map<Key, Promise<void>>();
+
+  async run<Result>(key: Key, task: () => Promise<Result>): Promise<Result> {
+    const previous = this.#tails.get(key);
+    const { promise: tail, resolve: release } = Promise.withResolvers<void>();
+    // Join the queue before the first await: two callers must never read the same tail.
+    this.#tails.set(key, tail);
+    try {
+      await previous;
+      return await task();
+    } finally {
+      if (this.#tails.get(key) === tail) this.#tails.delete(key);
+      release();
+    }
+  }
+
+  /** Keys held or waited for; zero when idle. */
+  get size(): number {
+    return this.#tails.size;
+  }
+}

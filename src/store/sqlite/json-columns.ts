@@ -1,0 +1,58 @@
+/** JSON in columns: read back frozen, and looked at just enough that what is returned has the shape its type says. */
+import type { SandboxSpec, SandboxState } from '../../protocol/index.ts';
+import { stateKinds } from '../../protocol/index.ts';
+
+type Fields = Readonly<Record<string, unknown>>;
+
+export function parseFields(text: string): Fields {
+  const value = parseFrozen(text);
+  if (!isFields(value)) throw new TypeError('Not a JSON object.');
+  return value;
+}
+
+export function parseTexts(text: string): readonly string[] {
+  const value = parseFrozen(text);
+  if (!Array.isArray(value) || !value.every(isText)) throw new TypeError('Not a JSON array of texts.');
+  return value;
+}
+
+export function parseTextMap(text: string): Readonly<Record<string, string>> {
+  const value = parseFields(text);
+  if (!isTextMap(value)) throw new TypeError('Not a JSON object of texts.');
+  return value;
+}
+
+export function parseSpec(text: string): SandboxSpec {
+  const value = parseFields(text);
+  const whole = isText(value['template']) && isFields(value['limits']) && isFields(value['env']);
+  if (!whole || !isTextMap(value['env'] as Fields)) throw new TypeError('Not the spec of a sandbox.');
+  return value as unknown as SandboxSpec;
+}
+
+export function parseState(text: string): SandboxState {
+  const value = parseFields(text);
+  if (!stateKinds.some((kind) => kind === value['kind'])) throw new TypeError('Not the state of a sandbox.');
+  return value as SandboxState;
+}
+
+function parseFrozen(text: string): unknown {
+  return freeze(JSON.parse(text));
+}
+
+function freeze(value: unknown): unknown {
+  if (typeof value !== 'object' || value === null) return value;
+  for (const name in value) freeze((value as Record<string, unknown>)[name]);
+  return Object.freeze(value);
+}
+
+function isFields(value: unknown): value is Fields {
+  return typeof value === 'object' && value !== null && !Array.isArray(value);
+}
+
+function isText(value: unknown): value is string {
+  return typeof value === 'string';
+}
+
+function isTextMap(value: Fields): value is Readonly<Record<string, string>> {
+  return Object.values(value).every(isText);
+}

@@ -1,0 +1,12 @@
+/**
+ * Every step from an empty database to the latest version, in order. A released step is never changed: a new one follows.
+ * The version grows by one per step and is kept in `PRAGMA user_version`.
+ */
+import { firstTables } from './0001-first-tables.ts';
+
+export interface Migration {
+  readonly version: number;
+  readonly statements: readonly string[];
+}
+
+export const migrations: readonly Migration[] = [firstTables];

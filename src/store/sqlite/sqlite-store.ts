@@ -1,0 +1,77 @@
+/** The store on two connections. Each work gets tables of its own, which end with it. */
+import type { FaultPoints } from '../../base/index.ts';
+import { PlatformError } from '../../protocol/index.ts';
+import type { Readers, Store, Tables } from '../store.ts';
+import type { Connection, Scope } from './connection.ts';
+import { SqliteEvents } from './events.ts';
+import { GroupCommit } from './group-commit.ts';
+import { SqliteHistory } from './history.ts';
+import { SqliteLeases } from './leases.ts';
+import { SqliteOperations } from './operations.ts';
+import { type OnUnreadable, RowReader } from './readable.ts';
+import { SqliteSandboxes } from './sandboxes.ts';
+import { SnapshotReads } from './snapshot-reads.ts';
+import { SqliteWebhooks } from './webhooks.ts';
+import { SqliteKeys, SqliteTeams, SqliteUsers } from './who.ts';
+
+export interface SqliteStoreParts {
+  readonly writer: Connection;
+  readonly reader: Connection;
+  readonly faults: FaultPoints;
+  readonly onUnreadable: OnUnreadable;
+}
+
+export class SqliteStore implements Store {
+  readonly #parts: SqliteStoreParts;
+  readonly #writes: GroupCommit;
+  readonly #reads: SnapshotReads;
+  #closed: Promise<void> | undefined;
+
+  constructor(parts: SqliteStoreParts) {
+    this.#parts = parts;
+    this.#writes = new GroupCommit({ connection: parts.writer, faults: parts.faults });
+    this.#reads = new SnapshotReads(parts.reader);
+  }
+
+  async transact<Result>(work: (tables: Tables) => Promise<Result>): Promise<Result> {
+    this.#refuseWhenClosed();
+    return this.#writes.run((scope) => work(this.#tables(scope)));
+  }
+
+  async read<Result>(work: (tables: Readers) => Promise<Result>): Promise<Result> {
+    this.#refuseWhenClosed();
+    return this.#reads.run((scope) => work(this.#tables(scope)));
+  }
+
+  /** What was given before is finished first. */
+  close(): Promise<void> {
+    this.#closed ??= this.#close();
+    return this.#closed;
+  }
+
+  async #close(): Promise<void> {
+    await Promise.all([this.#writes.idle(), this.#reads.idle()]);
+    // The writer last: the last connection to close moves the WAL into the database and removes it.
+    this.#parts.reader.close();
+    this.#parts.writer.close();
+  }
+
+  #refuseWhenClosed(): void {
+    if (this.#closed) throw new PlatformError('shutting_down', 'The store is closed.');
+  }
+
+  #tables(scope: Scope): Tables {
+    const rows = new RowReader(this.#parts.onUnreadable);
+    return {
+      sandboxes: new SqliteSandboxes(scope, rows),
+      operations: new SqliteOperations(scope),
+      keys: new SqliteKeys(scope, rows),
+      teams: new SqliteTeams(scope),
+      users: new SqliteUsers(scope),
+      leases: new SqliteLeases(scope, rows),
+      events: new SqliteEvents(scope, rows),
+      history: new SqliteHistory(scope, rows),
+      webhooks: new SqliteWebhooks(scope, rows),
+    };
+  }
+}
