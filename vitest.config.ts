@@ -18,6 +18,7 @@ export default defineConfig({
         test: {
           name: 'real',
           include: ['test/{contract,e2e,faults,security}/**/*.test.ts'],
+          globalSetup: ['test/support/shared-layers.ts'],
           fileParallelism: false,
           testTimeout: 60_000,
           hookTimeout: 60_000,

@@ -1,0 +1,45 @@
+/**
+ * What the environment may set beyond the command line's options.
+ *
+ *   ATOLL_DATA       the data directory
+ *   ATOLL_LAYERS     where templates are kept, where several servers share them
+ *   ATOLL_SETTINGS   JSON of control's settings: deadlines, bounds, defaults
+ *   ATOLL_FAULTS     fault points that crash, fail or wait: for tests of crashes, never in production
+ */
+import { z } from 'zod';
+import { type FaultPoints, noFaults, parseFaults } from '../base/index.ts';
+import type { ControlSettings } from '../control/index.ts';
+import { StartError } from './start-error.ts';
+
+const count = z.int().min(1);
+const settingsSchema = z.strictObject({
+  defaultLimits: z.strictObject({ memoryBytes: count, cpuMillis: count, processes: count }).optional(),
+  sandboxesPerTeam: count.optional(),
+  transitionMs: count.optional(),
+  youngMs: z.int().min(0).optional(),
+  reconcileIntervalMs: count.optional(),
+  operationsKeptMs: count.optional(),
+  eventsKept: count.optional(),
+  historyKept: count.optional(),
+  leaseGraceMs: count.optional(),
+}) satisfies z.ZodType<{ [Key in keyof ControlSettings]?: ControlSettings[Key] | undefined }>;
+
+export function faultsFromEnvironment(): FaultPoints {
+  const script = process.env['ATOLL_FAULTS'];
+  return script ? parseFaults(script) : noFaults;
+}
+
+export function layersFromEnvironment(): string | undefined {
+  return process.env['ATOLL_LAYERS'] || undefined;
+}
+
+export function settingsFromEnvironment(): Partial<ControlSettings> {
+  const text = process.env['ATOLL_SETTINGS'];
+  if (!text) return {};
+  try {
+    return JSON.parse(JSON.stringify(settingsSchema.parse(JSON.parse(text)))) as Partial<ControlSettings>;
+  } catch (cause) {
+    const why = cause instanceof z.ZodError ? z.prettifyError(cause) : String(cause);
+    throw new StartError('settings_invalid', `ATOLL_SETTINGS is not valid: ${why}`, { cause });
+  }
+}

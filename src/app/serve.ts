@@ -1,0 +1,169 @@
+/**
+ * The whole platform in one process: store, node, control, HTTP. Opened in that order and closed in reverse; sandboxes live on
+ * after either end, graceful or not.
+ */
+import { readFile } from 'node:fs/promises';
+import {
+  createLogger,
+  type FaultPoints,
+  type Logger,
+  type LogLevel,
+  SystemClock,
+  systemTimers,
+} from '../base/index.ts';
+import { Control, defaultControlSettings, NodeDirectory } from '../control/index.ts';
+import { NodeClient, SandboxNode } from '../node/index.ts';
+import { isPlatformError, type NodeApi, type NodeId, newId, systemRandom } from '../protocol/index.ts';
+import { createHttpServer } from '../server/index.ts';
+import { openSqliteStore, type Store, StoreOpenError } from '../store/index.ts';
+import { Closing } from './closing.ts';
+import { DataDirectory, defaultDataDirectory } from './data-directory.ts';
+import { deliverByHttp } from './deliver-by-http.ts';
+import { faultsFromEnvironment, layersFromEnvironment, settingsFromEnvironment } from './environment.ts';
+import { KnownNodes } from './known-nodes.ts';
+import { ensureNativeInit } from './native-init.ts';
+import { softwareVersion } from './software-version.ts';
+import { portInUse, StartError } from './start-error.ts';
+
+export interface ServeOptions {
+  readonly dataDirectory?: string;
+  readonly host?: string;
+  /** 0: any free one. */
+  readonly port?: number;
+  readonly logLevel?: LogLevel;
+  /** A node in another process, with the file that holds its token. Absent: the node is part of this process. */
+  readonly nodeUrl?: string;
+  readonly nodeTokenFile?: string;
+}
+
+const defaultHost = '127.0.0.1';
+const defaultPort = 7040;
+
+export interface RunningServer {
+  readonly url: string;
+  /** Where the first key is; undefined once it was revoked. */
+  readonly keyFile: string | undefined;
+  /** A second close joins the first. */
+  close(): Promise<void>;
+}
+
+export async function serve(options: ServeOptions): Promise<RunningServer> {
+  const closing = new Closing();
+  try {
+    return await open(options, closing);
+  } catch (error) {
+    await closing.run();
+    throw error;
+  }
+}
+
+async function open(options: ServeOptions, closing: Closing): Promise<RunningServer> {
+  const logger = createLogger({ stream: process.stderr, level: options.logLevel ?? 'info' });
+  const faults = faultsFromEnvironment();
+  const directory = await DataDirectory.open(options.dataDirectory ?? defaultDataDirectory(), 'server');
+  closing.add(() => directory.close());
+  const store = await openStore(directory, logger, faults);
+  closing.add(() => store.close());
+  const version = await softwareVersion();
+  const nodes = new NodeDirectory();
+  const node = await openNode({ options, directory, logger, faults, version, closing });
+  nodes.add(node.nodeId, node.api);
+  const control = new Control({
+    store,
+    nodes,
+    clock: new SystemClock(),
+    timers: systemTimers,
+    logger,
+    faults,
+    random: systemRandom,
+    settings: { ...defaultControlSettings, ...settingsFromEnvironment() },
+    secret: await directory.secret(),
+    serverRun: newId('request'),
+    deliver: deliverByHttp,
+  });
+  await control.open();
+  closing.add(() => control.close());
+  const key = await control.who.ensureFirstKey();
+  const keyFile = key === undefined ? undefined : await directory.writeKey(key);
+  const server = createHttpServer({ control, logger, version });
+  const { url } = await listen(server, options);
+  closing.add(() => server.close());
+  await directory.writeServer(url);
+  logger.info('serving', { url, dataDirectory: directory.path });
+  return { url, keyFile, close: () => closing.run() };
+}
+
+async function openStore(directory: DataDirectory, logger: Logger, faults: FaultPoints): Promise<Store> {
+  try {
+    return await openSqliteStore({
+      path: directory.file('atoll.db'),
+      faults,
+      onUnreadable: (table, id, error) => logger.error('a record cannot be read', { table, id, error }),
+    });
+  } catch (cause) {
+    if (!(cause instanceof StoreOpenError)) throw cause;
+    throw new StartError(cause.code === 'newer_version' ? 'directory_newer' : 'directory_unusable', cause.message, {
+      cause,
+    });
+  }
+}
+
+interface NodeParts {
+  readonly options: ServeOptions;
+  readonly directory: DataDirectory;
+  readonly logger: Logger;
+  readonly faults: FaultPoints;
+  readonly version: string;
+  readonly closing: Closing;
+}
+
+async function openNode(parts: NodeParts): Promise<{ nodeId: NodeId; api: NodeApi }> {
+  const { options, directory, logger, faults, version, closing } = parts;
+  if (options.nodeUrl !== undefined)
+    return await connectNode(options.nodeUrl, options.nodeTokenFile, directory, closing);
+  const node = await SandboxNode.open({
+    dataDirectory: directory.file('node'),
+    initProgram: await ensureNativeInit(),
+    version,
+    log: logger.child({ part: 'node' }),
+    faults,
+    ...layersOption(),
+  });
+  closing.add(() => node.close());
+  const { nodeId } = await node.describe();
+  return { nodeId, api: node };
+}
+
+async function connectNode(url: string, tokenFile: string | undefined, directory: DataDirectory, closing: Closing) {
+  if (tokenFile === undefined)
+    throw new StartError('node_unreachable', 'A node at an address needs --node-token-file.');
+  const token = (await readFile(tokenFile, 'utf8')).trim();
+  const api = new NodeClient({ url, token });
+  closing.add(async () => api.close());
+  const known = new KnownNodes(directory);
+  const remembered = await known.find(url);
+  if (remembered !== undefined) return { nodeId: remembered, api };
+  try {
+    const { nodeId } = await api.describe();
+    await known.remember(url, nodeId);
+    return { nodeId, api };
+  } catch (cause) {
+    if (!isPlatformError(cause)) throw cause;
+    const message = `The node at ${url} does not answer (${cause.message}). Start it with "atoll node", or correct the address.`;
+    throw new StartError('node_unreachable', message, { cause });
+  }
+}
+
+export function layersOption(): { layersDirectory?: string } {
+  const layersDirectory = layersFromEnvironment();
+  return layersDirectory === undefined ? {} : { layersDirectory };
+}
+
+async function listen(server: ReturnType<typeof createHttpServer>, options: ServeOptions): Promise<{ url: string }> {
+  const { host = defaultHost, port = defaultPort } = options;
+  try {
+    return await server.listen(host, port);
+  } catch (cause) {
+    throw portInUse(cause, { host, port });
+  }
+}

@@ -1,0 +1,152 @@
+/** Control as a whole: its parts put together, started and closed in order. */
+import { BackgroundLoop } from '../base/index.ts';
+import { stateKinds } from '../protocol/index.ts';
+import type { ControlContext } from './context.ts';
+import { EventHub } from './event-hub.ts';
+import { Events } from './events.ts';
+import { Execution } from './execution.ts';
+import { LeaseGate } from './lease-gate.ts';
+import { LeaseGrants } from './lease-grants.ts';
+import { Leases } from './leases.ts';
+import { MetadataService } from './metadata.ts';
+import { Mutations } from './mutations.ts';
+import { Operations } from './operations.ts';
+import { Reconciler } from './reconciler.ts';
+import { Repairs } from './repairs.ts';
+import { SandboxLanes } from './sandbox-lanes.ts';
+import { SandboxRecords } from './sandbox-records.ts';
+import { Sandboxes } from './sandboxes.ts';
+import { type Deliver, Webhooks } from './webhooks.ts';
+import { Who } from './who.ts';
+
+/** What control is made of; lanes and the event hub are its own. */
+export type ControlOptions = Omit<ControlContext, 'lanes' | 'events'> & { readonly deliver: Deliver };
+
+export interface Metric {
+  readonly name: string;
+  readonly help: string;
+  readonly type: 'counter' | 'gauge';
+  readonly samples: readonly { readonly labels: Readonly<Record<string, string>>; readonly value: number }[];
+}
+
+const trimIntervalMs = 60_000;
+const webhookIntervalMs = 1_000;
+
+export class Control {
+  readonly sandboxes: Sandboxes;
+  readonly metadata: MetadataService;
+  readonly execution: Execution;
+  readonly leases: Leases;
+  readonly who: Who;
+  readonly events: Events;
+  readonly webhooks: Webhooks;
+  readonly operations: Operations;
+  readonly reconciler: Reconciler;
+  readonly #context: ControlContext;
+  readonly #mutations: Mutations;
+  readonly #loops: readonly BackgroundLoop[];
+  readonly #closing = new AbortController();
+
+  constructor(options: ControlOptions) {
+    const { deliver, ...given } = options;
+    const context: ControlContext = { ...given, lanes: new SandboxLanes(), events: new EventHub() };
+    const records = new SandboxRecords(context);
+    const mutations = new Mutations(context);
+    const gate = new LeaseGate(context);
+    const grants = new LeaseGrants(context, records);
+    this.#context = context;
+    this.#mutations = mutations;
+    this.metadata = new MetadataService(context, { records, mutations, gate });
+    this.sandboxes = new Sandboxes(context, { records, mutations, gate, metadata: this.metadata });
+    this.execution = new Execution(context, { records, mutations, gate });
+    this.leases = new Leases(context, { records, mutations, gate, grants });
+    this.who = new Who(context, { mutations, records });
+    this.events = new Events(context);
+    this.webhooks = new Webhooks(context, { mutations, deliver });
+    this.operations = new Operations(context);
+    const repairs = new Repairs(context, {
+      records,
+      finishDelete: (lane, record) => this.sandboxes.finishDelete(lane, record),
+      releaseLease: (lane, record) => grants.repair(lane, record),
+    });
+    this.sandboxes.onDeleted((sandboxId) => this.leases.dropSandbox(sandboxId));
+    this.reconciler = new Reconciler(context, { records, repairs, isLeased: (id) => this.leases.isHeld(id) });
+    this.#loops = [
+      this.#loop(trimIntervalMs, () => this.operations.trim()),
+      this.#loop(webhookIntervalMs, async () => {
+        await this.webhooks.tick(this.#closing.signal);
+      }),
+    ];
+  }
+
+  async open(): Promise<void> {
+    await this.leases.open();
+    this.reconciler.start();
+    for (const loop of this.#loops) loop.start();
+  }
+
+  async close(): Promise<void> {
+    this.#closing.abort();
+    this.leases.close();
+    await this.reconciler.close();
+    await Promise.all(this.#loops.map((loop) => loop.close()));
+    this.#context.events.notify();
+  }
+
+  readiness(): { ready: boolean; reasons: string[] } {
+    const { nodes } = this.#context;
+    const reasons = nodes
+      .ids()
+      .filter((id) => !nodes.isReachable(id))
+      .map((id) => `Node ${id} is out of reach.`);
+    if (!this.reconciler.isFirstRoundDone) reasons.push('Records and nodes are being compared for the first time.');
+    return { ready: reasons.length === 0, reasons };
+  }
+
+  async metrics(): Promise<Metric[]> {
+    const { store, lanes, nodes } = this.#context;
+    const counts = await store.read((tables) =>
+      Promise.all(stateKinds.map(async (kind) => ({ kind, count: await tables.sandboxes.count({ states: [kind] }) }))),
+    );
+    const gauge = (name: string, help: string, value: number): Metric => ({
+      name,
+      help,
+      type: 'gauge',
+      samples: [{ labels: {}, value }],
+    });
+    return [
+      {
+        name: 'atoll_sandboxes',
+        help: 'Sandboxes by state.',
+        type: 'gauge',
+        samples: counts.map(({ kind, count }) => ({ labels: { state: kind }, value: count })),
+      },
+      {
+        name: 'atoll_node_reachable',
+        help: 'Whether a node is in reach.',
+        type: 'gauge',
+        samples: nodes.ids().map((id) => ({ labels: { node: id }, value: nodes.isReachable(id) ? 1 : 0 })),
+      },
+      gauge('atoll_lanes_busy', 'Sandboxes that are being changed.', lanes.busy),
+      gauge('atoll_sandboxes_in_doubt', 'Sandboxes whose last change has an unknown outcome.', lanes.doubtful.length),
+      gauge('atoll_operations_running', 'Mutations under an idempotency key that run now.', this.#mutations.running),
+      gauge('atoll_leases_held', 'Leases that are held.', this.leases.heldCount),
+      {
+        name: 'atoll_reconcile_actions_total',
+        help: 'Differences between records and nodes that were settled.',
+        type: 'counter',
+        samples: [{ labels: {}, value: this.reconciler.actionsTaken }],
+      },
+    ];
+  }
+
+  #loop(intervalMs: number, tick: () => Promise<void>): BackgroundLoop {
+    const { timers, logger } = this.#context;
+    return new BackgroundLoop({
+      intervalMs,
+      tick,
+      timers,
+      onError: (error) => logger.error('a background loop failed', { error }),
+    });
+  }
+}

@@ -1,0 +1,176 @@
+/** exec: one stateless command. Control checks and passes on; it neither queues nor keeps anything, unless a key asks for it. */
+import {
+  type BodyOf,
+  type Conditions,
+  type ExecOrder,
+  type ExecOutcome,
+  type ExecResult,
+  execLimits,
+  PlatformError,
+  type routes,
+  type SandboxId,
+} from '../protocol/index.ts';
+import type { SandboxRecord } from '../store/index.ts';
+import type { Caller } from './caller.ts';
+import type { ControlContext } from './context.ts';
+import type { LeaseGate } from './lease-gate.ts';
+import { notRunning } from './metadata.ts';
+import type { Mutations, Operation } from './mutations.ts';
+import { checkGeneration, type SandboxRecords } from './sandbox-records.ts';
+import { checkEnvironment } from './sandboxes.ts';
+
+type ExecBody = BodyOf<typeof routes.exec>;
+
+/** What an answer under an idempotency key keeps of each stream. */
+const keptOutputBytes = 1024 * 1024;
+
+export class Execution {
+  readonly #context: ControlContext;
+  readonly #records: SandboxRecords;
+  readonly #mutations: Mutations;
+  readonly #gate: LeaseGate;
+
+  constructor(context: ControlContext, parts: { records: SandboxRecords; mutations: Mutations; gate: LeaseGate }) {
+    this.#context = context;
+    this.#records = parts.records;
+    this.#mutations = parts.mutations;
+    this.#gate = parts.gate;
+  }
+
+  async exec(
+    caller: Caller,
+    sandboxId: SandboxId,
+    conditions: Conditions,
+    body: ExecBody,
+    signal?: AbortSignal,
+  ): Promise<ExecResult> {
+    checkCommand(body.command);
+    checkEnvironment(body.env ?? {});
+    const life =
+      conditions.idempotencyKey === undefined ? undefined : lifeOf(await this.#records.get(caller, sandboxId));
+    return await this.#mutations.run({
+      caller,
+      kind: 'exec',
+      conditions,
+      request: { sandboxId, body },
+      ...(life !== undefined && { subject: () => life }),
+      effect: (operation) =>
+        this.#gate.pass(sandboxId, conditions, () =>
+          this.#run({ caller, sandboxId, conditions, body, operation }, signal),
+        ),
+      resume: (operation) => this.#resume({ caller, sandboxId, conditions, body, operation }, signal),
+      keep: keepOutput,
+    });
+  }
+
+  async #run(asked: Asked, signal: AbortSignal | undefined): Promise<ExecResult> {
+    const { caller, sandboxId, conditions, body, operation } = asked;
+    const record = await this.#records.get(caller, sandboxId);
+    checkGeneration(record, conditions);
+    if (record.state.kind !== 'running') throw notRunning(record);
+    await this.#records.checkLease(record, conditions);
+    const order = orderOf(record, conditions, body, operation);
+    await this.#context.faults.hit('before-exec-on-node');
+    const outcome = await this.#context.nodes.call(record.nodeId, (node) => node.exec(order, signal));
+    await this.#context.faults.hit('after-exec-on-node');
+    return resultOf(outcome, { record, operation, encoding: body.encoding });
+  }
+
+  /** After a crash: init knows whether this run was started, as long as it is the same life. */
+  async #resume(asked: Asked, signal: AbortSignal | undefined): Promise<ExecResult> {
+    const { caller, sandboxId, operation } = asked;
+    const record = await this.#records.get(caller, sandboxId);
+    const { nodeId, generation, state } = record;
+    if (state.kind !== 'running' || operation.subjectId !== lifeOf(record)) throw inDoubt(operation, 'unknown', null);
+    const order = { sandboxId, generation, runId: operation.id };
+    const run = await this.#context.nodes.call(nodeId, (node) => node.findRun(order));
+    if (run.kind === 'unknown') return await this.#run(asked, signal);
+    throw inDoubt(operation, run.kind, run.kind === 'ended' ? run.exitCode : null);
+  }
+}
+
+/** Which life an operation under a key was meant for; kept with the key. */
+function lifeOf(record: SandboxRecord): string {
+  return `${record.id} ${record.generation}`;
+}
+
+interface Asked {
+  readonly caller: Caller;
+  readonly sandboxId: SandboxId;
+  readonly conditions: Conditions;
+  readonly body: ExecBody;
+  readonly operation: Operation;
+}
+
+function orderOf(record: SandboxRecord, conditions: Conditions, body: ExecBody, operation: Operation): ExecOrder {
+  const env: Record<string, string> = {};
+  for (const [name, value] of Object.entries(body.env ?? {})) if (value !== null) env[name] = value;
+  return {
+    sandboxId: record.id,
+    generation: record.generation,
+    runId: operation.id,
+    leaseToken: conditions.leaseToken ?? null,
+    command: body.command,
+    cwd: body.cwd ?? null,
+    env,
+    user: body.user ?? null,
+    stdin: body.stdin === undefined ? null : bytesOf(body.stdin),
+    timeoutMs: body.timeoutMs ?? null,
+    outputLimitBytes: body.outputLimitBytes,
+  };
+}
+
+function resultOf(
+  outcome: ExecOutcome,
+  about: { record: SandboxRecord; operation: Operation; encoding: 'utf8' | 'base64' },
+): ExecResult {
+  const { stdout, stderr, startedAtMs, ...facts } = outcome;
+  return {
+    ...facts,
+    stdout: textOf(stdout, about.encoding),
+    stderr: textOf(stderr, about.encoding),
+    encoding: about.encoding,
+    startedAt: new Date(startedAtMs).toISOString(),
+    operationId: about.operation.id,
+    generation: about.record.generation,
+  };
+}
+
+function textOf(bytes: Uint8Array, encoding: 'utf8' | 'base64'): string {
+  return Buffer.from(bytes.buffer, bytes.byteOffset, bytes.byteLength).toString(encoding);
+}
+
+function bytesOf(input: string | { base64: string }): Uint8Array {
+  return typeof input === 'string' ? Buffer.from(input, 'utf8') : Buffer.from(input.base64, 'base64');
+}
+
+function keepOutput(result: ExecResult): ExecResult {
+  const cut = (text: string) => (text.length <= keptOutputBytes ? text : text.slice(0, keptOutputBytes));
+  return {
+    ...result,
+    stdout: cut(result.stdout),
+    stderr: cut(result.stderr),
+    stdoutTruncated: result.stdoutTruncated || result.stdout.length > keptOutputBytes,
+    stderrTruncated: result.stderrTruncated || result.stderr.length > keptOutputBytes,
+  };
+}
+
+function inDoubt(operation: Operation, run: string, exitCode: number | null): PlatformError {
+  const details = { operationId: operation.id, run, exitCode };
+  const message =
+    'The command was started before the server was interrupted; its output is lost, and it is not run again.';
+  return new PlatformError('operation_in_doubt', message, { details });
+}
+
+function checkCommand(command: ExecBody['command']): void {
+  const refuse = (message: string) => new PlatformError('invalid_command', message, { details: { path: 'command' } });
+  if (typeof command === 'string') {
+    if (command.trim() === '') throw refuse('The command is empty.');
+    if (command.includes('\0')) throw refuse('The command has a NUL byte.');
+    if (Buffer.byteLength(command) > execLimits.commandBytes)
+      throw refuse(`A command has at most ${execLimits.commandBytes} bytes.`);
+    return;
+  }
+  if (command.length === 0 || command[0] === '') throw refuse('The command is empty.');
+  if (command.some((argument) => argument.includes('\0'))) throw refuse('An argument has a NUL byte.');
+}

@@ -1,0 +1,7 @@
+/** Decisions: no HTTP, no SQL, no processes. */
+export type { Caller } from './caller.ts';
+export { type ControlSettings, defaultControlSettings } from './context.ts';
+export { Control, type ControlOptions, type Metric } from './control.ts';
+export { NodeDirectory } from './node-directory.ts';
+export type { Created } from './sandboxes.ts';
+export type { Deliver, Delivery } from './webhooks.ts';

@@ -1,0 +1,204 @@
+/** Metadata and deadline of a running sandbox: one update, applied on node and record all or none. */
+import {
+  type BodyOf,
+  type Conditions,
+  PlatformError,
+  type QueryOf,
+  type ResultOf,
+  type routes,
+  type SandboxId,
+  type SandboxView,
+} from '../protocol/index.ts';
+import type { SandboxRecord } from '../store/index.ts';
+import type { Caller } from './caller.ts';
+import type { ControlContext } from './context.ts';
+import { parseNumberCursor } from './cursors.ts';
+import type { LeaseGate } from './lease-gate.ts';
+import { checkExpected, type MetadataPatch, mergeMetadata } from './metadata-rules.ts';
+import type { Mutations, Operation } from './mutations.ts';
+import { checkGeneration, type PendingEvent, type SandboxRecords, versionMismatch } from './sandbox-records.ts';
+
+interface Update {
+  readonly metadata?: MetadataPatch | undefined;
+  readonly expectMetadata?: MetadataPatch | undefined;
+  readonly expiresInMs?: number | null | undefined;
+}
+
+interface Work<Result> {
+  readonly effect: (operation: Operation) => Promise<SandboxRecord>;
+  readonly view: (record: SandboxRecord) => Promise<Result>;
+}
+
+type MetadataView = ResultOf<typeof routes.getMetadata>;
+
+export class MetadataService {
+  readonly #context: ControlContext;
+  readonly #records: SandboxRecords;
+  readonly #mutations: Mutations;
+  readonly #gate: LeaseGate;
+
+  constructor(context: ControlContext, parts: { records: SandboxRecords; mutations: Mutations; gate: LeaseGate }) {
+    this.#context = context;
+    this.#records = parts.records;
+    this.#mutations = parts.mutations;
+    this.#gate = parts.gate;
+  }
+
+  async get(caller: Caller, sandboxId: SandboxId): Promise<MetadataView> {
+    return viewOf(await this.#records.get(caller, sandboxId));
+  }
+
+  /** `expectedVersion` is the metadata's own. */
+  patch(caller: Caller, sandboxId: SandboxId, conditions: Conditions, patch: MetadataPatch): Promise<MetadataView> {
+    const { expectedVersion, ...others } = conditions;
+    const versioned = (record: SandboxRecord) => {
+      if (expectedVersion !== undefined && expectedVersion !== record.metadataVersion) {
+        throw versionMismatch(record.metadataVersion);
+      }
+    };
+    const asked = { sandboxId, conditions, kind: 'patchMetadata', body: patch };
+    const effect = (operation: Operation) =>
+      this.#apply({ caller, sandboxId, conditions: others, operation, versioned }, { metadata: patch });
+    return this.#mutate(caller, asked, { effect, view: async (record) => viewOf(record) });
+  }
+
+  update(
+    caller: Caller,
+    sandboxId: SandboxId,
+    conditions: Conditions,
+    body: BodyOf<typeof routes.updateSandbox>,
+  ): Promise<SandboxView> {
+    const asked = { sandboxId, conditions, kind: 'updateSandbox', body };
+    const versioned = (record: SandboxRecord) => {
+      const { expectedVersion } = conditions;
+      if (expectedVersion !== undefined && expectedVersion !== record.version) throw versionMismatch(record.version);
+    };
+    const effect = (operation: Operation) => this.#apply({ caller, sandboxId, conditions, operation, versioned }, body);
+    return this.#mutate(caller, asked, { effect, view: (record) => this.#records.view(record) });
+  }
+
+  async history(
+    caller: Caller,
+    sandboxId: SandboxId,
+    query: QueryOf<typeof routes.listMetadataHistory>,
+  ): Promise<ResultOf<typeof routes.listMetadataHistory>> {
+    await this.#records.get(caller, sandboxId);
+    const before = query.cursor === undefined ? {} : { before: parseNumberCursor(query.cursor) };
+    const found = await this.#context.store.read((tables) =>
+      tables.history.list({ sandboxId, limit: query.limit + 1, ...before }),
+    );
+    const shown = found.slice(0, query.limit);
+    return {
+      items: shown.map((change) => ({
+        version: change.metadataVersion,
+        at: new Date(change.atMs).toISOString(),
+        by: change.by,
+        operationId: change.operationId,
+        changes: { ...change.changes },
+      })),
+      nextCursor: found.length > query.limit ? String(shown.at(-1)?.metadataVersion) : null,
+      kept: this.#context.settings.historyKept,
+    };
+  }
+
+  #mutate<Result>(
+    caller: Caller,
+    asked: { sandboxId: SandboxId; conditions: Conditions; kind: string; body: unknown },
+    work: Work<Result>,
+  ): Promise<Result> {
+    const { sandboxId, conditions, kind, body } = asked;
+    return this.#mutations.run({
+      caller,
+      kind,
+      conditions,
+      request: { sandboxId, body },
+      effect: (operation) =>
+        this.#gate.pass(sandboxId, conditions, async () => work.view(await work.effect(operation))),
+      resume: (operation) => this.#resume({ caller, sandboxId, operation }, work),
+    });
+  }
+
+  /** Interrupted: if the change is in the history it took effect, and only the answer is missing. */
+  async #resume<Result>(
+    asked: { caller: Caller; sandboxId: SandboxId; operation: Operation },
+    work: Work<Result>,
+  ): Promise<Result> {
+    const { caller, sandboxId, operation } = asked;
+    await this.#records.get(caller, sandboxId);
+    const limit = this.#context.settings.historyKept;
+    // Entering the lane settles what is in doubt, so that the history is complete.
+    const known = await this.#context.lanes.run(sandboxId, () =>
+      this.#context.store.read((tables) => tables.history.list({ sandboxId, limit })),
+    );
+    const made = known.find((change) => change.operationId === operation.id);
+    if (made === undefined) return await work.view(await work.effect(operation));
+    const record = await this.#records.get(caller, sandboxId);
+    if (made.metadataVersion === record.metadataVersion) return await work.view(record);
+    const details = { operationId: operation.id, metadataVersion: made.metadataVersion };
+    const message = 'The change took effect and was followed by others before it could be answered.';
+    throw new PlatformError('operation_in_doubt', message, { details });
+  }
+
+  async #apply(
+    asked: {
+      caller: Caller;
+      sandboxId: SandboxId;
+      conditions: Conditions;
+      operation: Operation;
+      versioned: (record: SandboxRecord) => void;
+    },
+    update: Update,
+  ): Promise<SandboxRecord> {
+    const { caller, sandboxId, conditions, operation } = asked;
+    await this.#records.get(caller, sandboxId);
+    return await this.#context.lanes.run(sandboxId, async (lane) => {
+      const record = await this.#records.get(caller, sandboxId);
+      checkGeneration(record, conditions);
+      asked.versioned(record);
+      if (record.state.kind !== 'running') throw notRunning(record);
+      await this.#records.checkLease(record, conditions);
+      if (update.expectMetadata !== undefined) checkExpected(record.metadata, update.expectMetadata);
+      const merge = mergeMetadata(record.metadata, update.metadata ?? {});
+      const isMetadataChanged = Object.keys(merge.changes).length > 0;
+      const isDeadlineChanged = update.expiresInMs !== undefined;
+      if (!isMetadataChanged && !isDeadlineChanged) return record;
+      const nowMs = this.#context.clock.nowMs();
+      const expiresAtMs =
+        update.expiresInMs === undefined || update.expiresInMs === null ? null : nowMs + update.expiresInMs;
+      const change = {
+        sandboxId,
+        metadataVersion: record.metadataVersion + 1,
+        atMs: nowMs,
+        by: caller.keyId,
+        operationId: operation.id,
+        changes: merge.changes,
+      };
+      const events: PendingEvent[] = [
+        { kind: 'sandbox.updated', data: { by: caller.keyId, ...(isMetadataChanged && { changes: merge.changes }) } },
+      ];
+      return await this.#records.change(lane, record, {
+        ...(isMetadataChanged && { metadata: merge.metadata }),
+        ...(isDeadlineChanged && { expiresAtMs }),
+        by: caller.keyId,
+        operationId: operation.id,
+        events,
+        also: async (tables) => {
+          if (!isMetadataChanged) return;
+          await tables.history.append(change);
+          await tables.history.trim({ sandboxId, keep: this.#context.settings.historyKept });
+        },
+      });
+    });
+  }
+}
+
+function viewOf(record: SandboxRecord): MetadataView {
+  return { metadata: { ...record.metadata }, version: record.metadataVersion };
+}
+
+export function notRunning(record: SandboxRecord): PlatformError {
+  const details = { state: record.state.kind };
+  return new PlatformError('sandbox_wrong_state', `Sandbox ${record.id} is ${record.state.kind}, not running.`, {
+    details,
+  });
+}

@@ -1,0 +1,185 @@
+/**
+ * The one function that every mutating route goes through. It gives the mutation an operation id and makes its idempotency
+ * key mean something: journalled before the effect, answered from the journal ever after.
+ *
+ * Invariants:
+ *  - Under one key an effect is begun at most once by this run of the server; callers at the same time share it.
+ *  - A key that was journalled and not answered was interrupted: it is resumed, or said to be in doubt, never simply done again.
+ *  - A refusal that promises that nothing was changed, and that may pass later, frees the key.
+ */
+import { createHash } from 'node:crypto';
+import { type Conditions, isErrorCode, newId, type OperationId, PlatformError } from '../protocol/index.ts';
+import type { OperationRecord } from '../store/index.ts';
+import type { Caller } from './caller.ts';
+import type { ControlContext } from './context.ts';
+
+export interface Operation {
+  readonly id: OperationId;
+  /** What it acts on or makes; chosen before the effect and the same in every repeat. */
+  readonly subjectId: string | null;
+}
+
+export interface Mutation<Result> {
+  readonly caller: Caller;
+  /** The route's name. */
+  readonly kind: string;
+  readonly conditions: Conditions;
+  /** Everything that makes this request what it is; the key is refused for another one. */
+  readonly request: unknown;
+  readonly subject?: () => string;
+  readonly effect: (operation: Operation) => Promise<Result>;
+  /** After an interruption. Absent: the effect itself is harmless to repeat. */
+  readonly resume?: (operation: Operation) => Promise<Result>;
+  /** What of the answer is journalled, where that is not all of it, and how the rest is put back. */
+  readonly keep?: (result: Result) => unknown;
+  readonly restore?: (kept: unknown, operation: Operation) => Result;
+}
+
+type Answer = { readonly ok: true; readonly result: unknown } | { readonly ok: false; readonly error: KeptRefusal };
+interface KeptRefusal {
+  readonly code: string;
+  readonly message: string;
+  readonly details: Readonly<Record<string, unknown>>;
+}
+
+type Admission =
+  | { readonly kind: 'fresh'; readonly operation: Operation }
+  | { readonly kind: 'interrupted'; readonly operation: Operation }
+  | { readonly kind: 'answered'; readonly operation: Operation; readonly answer: Answer };
+
+export class Mutations {
+  readonly #context: ControlContext;
+  /** Mutations under a key that run now, by team and key. In the map before the first await. */
+  readonly #running = new Map<string, { readonly fingerprint: string; readonly result: Promise<unknown> }>();
+
+  constructor(context: ControlContext) {
+    this.#context = context;
+  }
+
+  run<Result>(mutation: Mutation<Result>): Promise<Result> {
+    const key = mutation.conditions.idempotencyKey;
+    if (key === undefined) {
+      return mutation.effect({ id: newId('operation', this.#context.random), subjectId: mutation.subject?.() ?? null });
+    }
+    const fingerprint = fingerprintOf(mutation);
+    const place = `${mutation.caller.teamId} ${key}`;
+    const running = this.#running.get(place);
+    if (running !== undefined) {
+      if (running.fingerprint !== fingerprint) return Promise.reject(keyReused(key));
+      return running.result as Promise<Result>;
+    }
+    const result = this.#runKeyed(mutation, { key, fingerprint }).finally(() => this.#running.delete(place));
+    this.#running.set(place, { fingerprint, result });
+    return result;
+  }
+
+  get running(): number {
+    return this.#running.size;
+  }
+
+  async #runKeyed<Result>(mutation: Mutation<Result>, named: { key: string; fingerprint: string }): Promise<Result> {
+    const admission = await this.#admit(mutation, named);
+    const { operation } = admission;
+    if (admission.kind === 'answered') return readAnswer(mutation, operation, admission.answer);
+    await this.#context.faults.hit('after-journal-operation');
+    let result: Result;
+    try {
+      const work = admission.kind === 'fresh' ? mutation.effect : (mutation.resume ?? mutation.effect);
+      result = await work(operation);
+    } catch (error) {
+      await this.#settleRefusal(operation.id, error);
+      throw error;
+    }
+    await this.#context.faults.hit('before-store-answer');
+    await this.#finish(operation.id, {
+      ok: true,
+      result: mutation.keep === undefined ? result : mutation.keep(result),
+    });
+    await this.#context.faults.hit('after-store-answer');
+    return result;
+  }
+
+  #admit<Result>(mutation: Mutation<Result>, named: { key: string; fingerprint: string }): Promise<Admission> {
+    const { store, clock, random, serverRun } = this.#context;
+    const { teamId } = mutation.caller;
+    return store.transact(async (tables): Promise<Admission> => {
+      const found = await tables.operations.findByKey({ teamId, key: named.key });
+      if (found === undefined) {
+        const record: OperationRecord = {
+          id: newId('operation', random),
+          teamId,
+          key: named.key,
+          kind: mutation.kind,
+          fingerprint: named.fingerprint,
+          subjectId: mutation.subject?.() ?? null,
+          serverRun,
+          startedAtMs: clock.nowMs(),
+          finishedAtMs: null,
+          answer: null,
+        };
+        await tables.operations.insert(record);
+        return { kind: 'fresh', operation: record };
+      }
+      if (found.fingerprint !== named.fingerprint) throw keyReused(named.key);
+      if (found.answer !== null) {
+        return { kind: 'answered', operation: found, answer: JSON.parse(found.answer) as Answer };
+      }
+      if (found.serverRun !== serverRun) {
+        const taken = await tables.operations.adopt({ id: found.id, from: found.serverRun, to: serverRun });
+        if (!taken) throw new PlatformError('operation_in_doubt', 'Another server has taken this operation over.');
+      }
+      return { kind: 'interrupted', operation: found };
+    });
+  }
+
+  async #settleRefusal(id: OperationId, error: unknown): Promise<void> {
+    if (!(error instanceof PlatformError) || error.retry === 'unknown' || error.code === 'internal') return;
+    if (error.retry === 'backoff') {
+      await this.#context.store.transact((tables) => tables.operations.remove(id));
+      return;
+    }
+    const { code, message, details } = error;
+    await this.#finish(id, { ok: false, error: { code, message, details } });
+  }
+
+  async #finish(id: OperationId, answer: Answer): Promise<void> {
+    const finished = { id, finishedAtMs: this.#context.clock.nowMs(), answer: JSON.stringify(answer) };
+    try {
+      await this.#context.store.transact((tables) => tables.operations.finish(finished));
+    } catch (error) {
+      // The effect stands and its caller must hear of it. The key stays "interrupted": a repeat resumes.
+      this.#context.logger.error('an answer could not be journalled', { operationId: id, error });
+    }
+  }
+}
+
+function readAnswer<Result>(mutation: Mutation<Result>, operation: Operation, answer: Answer): Result {
+  if (answer.ok) {
+    return mutation.restore === undefined ? (answer.result as Result) : mutation.restore(answer.result, operation);
+  }
+  const { code, message, details } = answer.error;
+  throw new PlatformError(isErrorCode(code) ? code : 'internal', message, { details });
+}
+
+function keyReused(key: string): PlatformError {
+  const message = 'This idempotency key was used with another request. Use a new key for a new request.';
+  return new PlatformError('idempotency_key_reused', message, { details: { key } });
+}
+
+function fingerprintOf(mutation: Pick<Mutation<never>, 'kind' | 'request' | 'conditions'>): string {
+  const { generation, expectedVersion } = mutation.conditions;
+  const asked = { kind: mutation.kind, request: mutation.request, generation, expectedVersion };
+  return createHash('sha256').update(canonicalJson(asked)).digest('hex');
+}
+
+/** The same text for the same data, whatever the order of keys. */
+export function canonicalJson(value: unknown): string {
+  if (value instanceof Uint8Array) return JSON.stringify(Buffer.from(value).toString('base64'));
+  if (Array.isArray(value)) return `[${value.map(canonicalJson).join(',')}]`;
+  if (value !== null && typeof value === 'object') {
+    const entries = Object.entries(value).filter(([, item]) => item !== undefined);
+    entries.sort(([a], [b]) => (a < b ? -1 : 1));
+    return `{${entries.map(([name, item]) => `${JSON.stringify(name)}:${canonicalJson(item)}`).join(',')}}`;
+  }
+  return JSON.stringify(value) ?? 'null';
+}

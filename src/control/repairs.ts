@@ -1,0 +1,204 @@
+/** The steps that bring a record and its node together; each runs in the sandbox's lane, on facts read there. */
+import { assertNever } from '../base/index.ts';
+import { isPlatformError, type KeyId, type NodeId, type NodeSandbox, type TeamId } from '../protocol/index.ts';
+import type { MetadataChange, SandboxRecord } from '../store/index.ts';
+import type { ControlContext } from './context.ts';
+import { transitionDeadline } from './lifecycle.ts';
+import type { Action } from './reconcile.ts';
+import type { Lane } from './sandbox-lanes.ts';
+import { appendEvents, type SandboxRecords } from './sandbox-records.ts';
+
+export interface RepairParts {
+  readonly records: SandboxRecords;
+  readonly finishDelete: (lane: Lane, record: SandboxRecord) => Promise<void>;
+  readonly releaseLease: (lane: Lane, record: SandboxRecord) => Promise<void>;
+}
+
+const stopGraceMs = 2_000;
+
+export class Repairs {
+  readonly #context: ControlContext;
+  readonly #parts: RepairParts;
+
+  constructor(context: ControlContext, parts: RepairParts) {
+    this.#context = context;
+    this.#parts = parts;
+  }
+
+  async take(
+    lane: Lane,
+    action: Action,
+    facts: { record: SandboxRecord; sandbox: NodeSandbox | undefined },
+  ): Promise<void> {
+    const { record, sandbox } = facts;
+    switch (action.kind) {
+      case 'confirm':
+        return await this.#confirm(lane, record);
+      case 'abandon':
+        return await this.#abandon(lane, record, action.reason);
+      case 'end':
+      case 'lose':
+        return await this.#end(lane, record, action, sandbox);
+      case 'finish-stop':
+        return await this.#finishStop(lane, record);
+      case 'finish-delete':
+        return await this.#parts.finishDelete(lane, record);
+      case 'take-settings':
+        return await this.#takeSettings(lane, record, sandbox as NodeSandbox);
+      case 'give-settings':
+        return await this.fence(lane, record);
+      case 'release-lease':
+        return await this.#parts.releaseLease(lane, record);
+      case 'remove':
+        return await this.#removeFromNode(record);
+      case 'adopt':
+      case 'quarantine':
+        return; // Of sandboxes without a record.
+      default:
+        assertNever(action.kind);
+    }
+  }
+
+  /** Applies the record's settings under a new version: whatever is on its way to the node is older now. */
+  async fence(lane: Lane, record: SandboxRecord): Promise<void> {
+    await this.#parts.records.change(lane, record, { by: 'reconcile', operationId: null, events: [] });
+  }
+
+  /** A record rebuilt from what the node has. */
+  async adopt(lane: Lane, sandbox: NodeSandbox, nodeId: NodeId): Promise<void> {
+    const { mark, settings, life } = sandbox;
+    const nowMs = this.#context.clock.nowMs();
+    await this.#context.store.transact(async (tables) => {
+      const teamId = mark.teamId as TeamId;
+      const namesake = mark.name === null ? undefined : await tables.sandboxes.findByName({ teamId, name: mark.name });
+      const record: SandboxRecord = {
+        id: lane.sandboxId,
+        teamId,
+        nodeId,
+        name: namesake === undefined ? mark.name : null,
+        spec: sandbox.spec,
+        state:
+          life.kind === 'running' ? { kind: 'running' } : { kind: 'stopped', reason: life.reason, atMs: life.atMs },
+        generation: sandbox.generation,
+        version: sandbox.version,
+        metadata: settings.metadata,
+        metadataVersion: settings.metadataVersion,
+        expiresAtMs: settings.expiresAtMs,
+        leaseToken: settings.leaseToken,
+        leaseHeld: settings.leaseHeld,
+        createdAtMs: mark.createdAtMs,
+        createdBy: mark.createdBy as KeyId,
+        userId: null,
+        updatedAtMs: nowMs,
+      };
+      await tables.sandboxes.insert(record);
+      await appendEvents(tables, record, [{ kind: 'sandbox.adopted' }]);
+    });
+    this.#context.events.notify();
+  }
+
+  async #confirm(lane: Lane, record: SandboxRecord): Promise<void> {
+    const isNew = record.state.kind === 'creating';
+    const confirmed = this.#parts.records.after(record, { kind: 'confirmed' });
+    const change: MetadataChange = {
+      sandboxId: record.id,
+      metadataVersion: record.metadataVersion,
+      atMs: confirmed.updatedAtMs,
+      by: record.createdBy,
+      operationId: null,
+      changes: record.metadata,
+    };
+    await this.#parts.records.commit(lane, {
+      record: confirmed,
+      events: [{ kind: isNew ? 'sandbox.created' : 'sandbox.started', data: { by: 'reconcile' } }],
+      ...(isNew && { also: (tables) => tables.history.append(change) }),
+    });
+  }
+
+  async #abandon(lane: Lane, record: SandboxRecord, why: string): Promise<void> {
+    // The order may still be on its way: what it would make is removed when the node reports it.
+    if (record.state.kind === 'creating') await this.#removeFromNode(record);
+    const atMs = this.#context.clock.nowMs();
+    const abandoned = this.#parts.records.after(record, { kind: 'refused', why, atMs });
+    await this.#parts.records.commit(lane, { record: abandoned, events: [{ kind: 'sandbox.failed', data: { why } }] });
+  }
+
+  async #end(lane: Lane, record: SandboxRecord, action: Action, sandbox: NodeSandbox | undefined): Promise<void> {
+    const reason = action.stopReason ?? 'lost';
+    const atMs = sandbox?.life.kind === 'ended' ? sandbox.life.atMs : this.#context.clock.nowMs();
+    const ended = this.#parts.records.after(record, { kind: 'gone', reason, atMs });
+    await this.#parts.records.commit(lane, { record: ended, events: [{ kind: 'sandbox.stopped', data: { reason } }] });
+  }
+
+  /** A stop that cannot be finished, and is past its deadline, is given up: the sandbox runs, and says so. */
+  async #finishStop(lane: Lane, record: SandboxRecord): Promise<void> {
+    const { nodes, clock } = this.#context;
+    const order = { sandboxId: record.id, generation: record.generation, graceMs: stopGraceMs };
+    try {
+      await nodes.call(record.nodeId, (node) => node.stopSandbox(order));
+    } catch (error) {
+      const isOverdue = (transitionDeadline(record.state) ?? 0) <= clock.nowMs();
+      if (!isOverdue || !isPlatformError(error)) throw error;
+      const stayed = this.#parts.records.after(record, { kind: 'stayed' });
+      const data = { why: `It could not be stopped: ${error.message}` };
+      await this.#parts.records.commit(lane, { record: stayed, events: [{ kind: 'sandbox.stop_failed', data }] });
+      return;
+    }
+    const stopped = this.#parts.records.after(record, { kind: 'gone', reason: 'requested', atMs: clock.nowMs() });
+    await this.#parts.records.commit(lane, {
+      record: stopped,
+      events: [{ kind: 'sandbox.stopped', data: { reason: 'requested' } }],
+    });
+  }
+
+  /** The node has what we did not live to commit. */
+  async #takeSettings(lane: Lane, record: SandboxRecord, sandbox: NodeSandbox): Promise<void> {
+    const { settings, version } = sandbox;
+    const { store, clock, events } = this.#context;
+    const next: SandboxRecord = {
+      ...record,
+      metadata: settings.metadata,
+      metadataVersion: settings.metadataVersion,
+      expiresAtMs: settings.expiresAtMs,
+      leaseToken: settings.leaseToken,
+      leaseHeld: settings.leaseHeld,
+      updatedAtMs: clock.nowMs(),
+    };
+    const { by, atMs, operationId } = settings.change;
+    await store.transact(async (tables) => {
+      // Versions grow by one; the node may be ahead by more where the store was put back to an earlier day.
+      for (let step = record.version + 1; step <= version; step++) {
+        const isTaken = await tables.sandboxes.update({ ...next, version: step });
+        if (!isTaken) throw new Error(`The record of ${lane.sandboxId} was changed outside its lane.`);
+      }
+      if (settings.metadataVersion !== record.metadataVersion) {
+        const changes = differences(record.metadata, settings.metadata);
+        await tables.history.append({
+          sandboxId: record.id,
+          metadataVersion: settings.metadataVersion,
+          atMs,
+          by,
+          operationId,
+          changes,
+        });
+      }
+      await appendEvents(tables, { ...next, version }, [{ kind: 'sandbox.updated', data: { by } }]);
+    });
+    events.notify();
+  }
+
+  async #removeFromNode(record: SandboxRecord): Promise<void> {
+    const order = { sandboxId: record.id, generation: record.generation };
+    await this.#context.nodes.call(record.nodeId, (node) => node.deleteSandbox(order));
+  }
+}
+
+function differences(
+  before: Readonly<Record<string, string>>,
+  after: Readonly<Record<string, string>>,
+): Record<string, string | null> {
+  const changes = new Map<string, string | null>();
+  for (const key of Object.keys(before)) if (!Object.hasOwn(after, key)) changes.set(key, null);
+  for (const [key, value] of Object.entries(after)) if (before[key] !== value) changes.set(key, value);
+  return Object.fromEntries(changes);
+}

@@ -1,0 +1,262 @@
+/**
+ * Reading and changing the record of a sandbox. Every change goes through `commit` or `change`, inside the sandbox's lane, with
+ * its events in the same transaction.
+ *
+ * `change` is the path for what both sides hold (metadata, deadline, lease): decide, apply on the node under the new
+ * version, commit. The node keeps it durably and refuses older, so if we die between the two, reconcile takes the node's.
+ */
+import {
+  type Conditions,
+  isPlatformError,
+  type LeaseId,
+  PlatformError,
+  type SandboxId,
+  type SandboxSettings,
+  type SandboxState,
+  type SandboxView,
+  type TeamId,
+} from '../protocol/index.ts';
+import type { LeaseRecord, Readers, SandboxRecord, Tables } from '../store/index.ts';
+import type { Caller } from './caller.ts';
+import type { ControlContext } from './context.ts';
+import { nextSandboxState, type SandboxEvent } from './lifecycle.ts';
+import type { Lane } from './sandbox-lanes.ts';
+
+export interface PendingEvent {
+  readonly kind: string;
+  readonly data?: Readonly<Record<string, unknown>>;
+}
+
+export interface Commit {
+  /** With the new version. */
+  readonly record: SandboxRecord;
+  readonly events: readonly PendingEvent[];
+  /** What else belongs to the same transaction. */
+  readonly also?: (tables: Tables) => Promise<void>;
+}
+
+export interface SettingsUpdate {
+  readonly metadata?: Readonly<Record<string, string>>;
+  readonly expiresAtMs?: number | null;
+  readonly leaseToken?: number;
+  readonly leaseHeld?: boolean;
+  readonly by: string;
+  readonly operationId: string | null;
+  readonly events: readonly PendingEvent[];
+  readonly also?: (tables: Tables) => Promise<void>;
+}
+
+export class SandboxRecords {
+  readonly #context: ControlContext;
+
+  constructor(context: ControlContext) {
+    this.#context = context;
+  }
+
+  /** The record, if it is the caller's to see. */
+  async get(caller: Pick<Caller, 'teamId'>, sandboxId: SandboxId): Promise<SandboxRecord> {
+    const record = await this.find(sandboxId);
+    if (record === undefined || record.teamId !== caller.teamId) throw notFound(sandboxId);
+    return record;
+  }
+
+  find(sandboxId: SandboxId): Promise<SandboxRecord | undefined> {
+    return this.#context.store.read((tables) => tables.sandboxes.find(sandboxId));
+  }
+
+  /** The record after an event of the table, not yet committed. */
+  after(record: SandboxRecord, event: SandboxEvent): SandboxRecord {
+    return this.withState(record, nextSandboxState(record.state, event));
+  }
+
+  withState(record: SandboxRecord, state: SandboxState): SandboxRecord {
+    return { ...record, state, version: record.version + 1, updatedAtMs: this.#context.clock.nowMs() };
+  }
+
+  async commit(lane: Lane, change: Commit): Promise<SandboxRecord> {
+    const { record } = change;
+    if (record.id !== lane.sandboxId) throw new Error(`The lane of ${lane.sandboxId} does not guard ${record.id}.`);
+    await this.#context.store.transact(async (tables) => {
+      if (!(await tables.sandboxes.update(record))) throw this.#outrun(record);
+      await appendEvents(tables, record, change.events);
+      await change.also?.(tables);
+    });
+    this.#context.events.notify();
+    return record;
+  }
+
+  /** Applies new settings on both sides, the node first. */
+  async change(lane: Lane, record: SandboxRecord, update: SettingsUpdate): Promise<SandboxRecord> {
+    const { nodes, faults, clock } = this.#context;
+    const atMs = clock.nowMs();
+    const next: SandboxRecord = {
+      ...record,
+      metadata: update.metadata ?? record.metadata,
+      metadataVersion: record.metadataVersion + (update.metadata === undefined ? 0 : 1),
+      expiresAtMs: update.expiresAtMs === undefined ? record.expiresAtMs : update.expiresAtMs,
+      leaseToken: update.leaseToken ?? record.leaseToken,
+      leaseHeld: update.leaseHeld ?? record.leaseHeld,
+      version: record.version + 1,
+      updatedAtMs: atMs,
+    };
+    const settings = settingsOf(next, { by: update.by, atMs, operationId: update.operationId });
+    const { sandboxId } = lane;
+    await faults.hit('before-apply-settings');
+    try {
+      await nodes.call(record.nodeId, (node) =>
+        node.applySettings({ sandboxId, generation: next.generation, version: next.version, settings }),
+      );
+    } catch (error) {
+      if (isPlatformError(error, 'outcome_unknown', 'version_mismatch')) this.#context.lanes.doubt(lane);
+      if (isPlatformError(error, 'version_mismatch')) throw inDoubt(error);
+      throw error;
+    }
+    await faults.hit('after-apply-settings');
+    try {
+      return await this.commit(lane, {
+        record: next,
+        events: update.events,
+        ...(update.also && { also: update.also }),
+      });
+    } catch (error) {
+      // The node has what the record has not: whoever comes next settles it first.
+      this.#context.lanes.doubt(lane);
+      throw inDoubt(error);
+    }
+  }
+
+  /** Refuses what is meant for another life or version, or is done without the lease that somebody holds. */
+  async check(record: SandboxRecord, conditions: Conditions): Promise<void> {
+    checkGeneration(record, conditions);
+    if (conditions.expectedVersion !== undefined && conditions.expectedVersion !== record.version) {
+      throw versionMismatch(record.version);
+    }
+    await this.checkLease(record, conditions);
+  }
+
+  async checkLease(record: SandboxRecord, conditions: Conditions): Promise<void> {
+    const { leaseToken } = conditions;
+    if (leaseToken !== undefined) {
+      if (record.leaseHeld && leaseToken === record.leaseToken) return;
+      const details = { currentToken: record.leaseToken, held: record.leaseHeld };
+      throw new PlatformError('lease_lost', `Lease token ${leaseToken} is not the current one.`, { details });
+    }
+    if (!record.leaseHeld) return;
+    const lease = await this.#context.store.read((tables) => findLease(tables, record));
+    const holder = lease?.holder;
+    const details = { holder: holder?.name ?? 'unknown', reason: holder?.reason ?? '', token: record.leaseToken };
+    throw new PlatformError('lease_held', `"${details.holder}" holds a lease on ${record.id}.`, { details });
+  }
+
+  async view(record: SandboxRecord): Promise<SandboxView> {
+    const lease = record.leaseHeld ? await this.#context.store.read((tables) => findLease(tables, record)) : undefined;
+    return this.viewWith(record, lease);
+  }
+
+  viewWith(record: SandboxRecord, lease: LeaseRecord | undefined): SandboxView {
+    const { state, spec } = record;
+    const holder = lease?.holder;
+    return {
+      id: record.id,
+      name: record.name,
+      state: state.kind,
+      reason: reasonOf(state),
+      reachable: this.#context.nodes.isReachable(record.nodeId),
+      generation: record.generation,
+      version: record.version,
+      template: spec.template,
+      metadata: { ...record.metadata },
+      metadataVersion: record.metadataVersion,
+      env: { ...spec.env },
+      limits: { ...spec.limits },
+      expiresAt: record.expiresAtMs === null ? null : new Date(record.expiresAtMs).toISOString(),
+      lease:
+        record.leaseHeld && holder !== undefined && holder !== null
+          ? { holder: holder.name, reason: holder.reason, token: record.leaseToken }
+          : null,
+      nodeId: record.nodeId,
+      createdAt: new Date(record.createdAtMs).toISOString(),
+      createdBy: record.createdBy,
+      userId: record.userId,
+      updatedAt: new Date(record.updatedAtMs).toISOString(),
+    };
+  }
+
+  #outrun(record: SandboxRecord): Error {
+    return new Error(
+      `The record of ${record.id} was changed outside its lane (version ${record.version} did not fit).`,
+    );
+  }
+}
+
+export async function appendEvents(
+  tables: Tables,
+  record: SandboxRecord,
+  events: readonly PendingEvent[],
+): Promise<void> {
+  for (const event of events) {
+    await tables.events.append({
+      teamId: record.teamId,
+      sandboxId: record.id,
+      kind: event.kind,
+      atMs: record.updatedAtMs,
+      data: {
+        state: record.state.kind,
+        generation: record.generation,
+        version: record.version,
+        metadata: record.metadata,
+        ...event.data,
+      },
+    });
+  }
+}
+
+export function settingsOf(record: SandboxRecord, change: SandboxSettings['change']): SandboxSettings {
+  return {
+    metadata: record.metadata,
+    metadataVersion: record.metadataVersion,
+    expiresAtMs: record.expiresAtMs,
+    leaseToken: record.leaseToken,
+    leaseHeld: record.leaseHeld,
+    change,
+  };
+}
+
+export function checkGeneration(record: SandboxRecord, conditions: Conditions): void {
+  const { generation } = conditions;
+  if (generation === undefined || generation === record.generation) return;
+  const details = { generation: record.generation };
+  const message = `This was meant for generation ${generation} of ${record.id}; it is in generation ${record.generation}.`;
+  throw new PlatformError('stale_generation', message, { details });
+}
+
+export function versionMismatch(version: number): PlatformError {
+  return new PlatformError('version_mismatch', `The current version is ${version}.`, { details: { version } });
+}
+
+export function notFound(sandboxId: SandboxId): PlatformError {
+  return new PlatformError('sandbox_not_found', `There is no sandbox ${sandboxId} in this team.`, {
+    details: { sandboxId },
+  });
+}
+
+function inDoubt(cause: unknown): PlatformError {
+  const message = 'Record and node disagree about the last change. It is being settled; look before you repeat it.';
+  return new PlatformError('outcome_unknown', message, { cause });
+}
+
+function findLease(tables: Readers, record: { id: SandboxId; teamId: TeamId }): Promise<LeaseRecord | undefined> {
+  return tables.leases.find({ teamId: record.teamId, resource: record.id });
+}
+
+function reasonOf(state: SandboxState): string | null {
+  if (state.kind === 'stopping') return state.reason;
+  if (state.kind === 'stopped') return state.note === undefined ? state.reason : `${state.reason}: ${state.note}`;
+  if (state.kind === 'failed') return state.why;
+  return null;
+}
+
+/** Whether the holder of a record's lease is this one. */
+export function isHeldBy(lease: LeaseRecord | undefined, leaseId: LeaseId): boolean {
+  return lease?.holder?.leaseId === leaseId;
+}

@@ -1,0 +1,83 @@
+import { readdir, readFile, readlink } from 'node:fs/promises';
+import { join } from 'node:path';
+import { expect } from 'vitest';
+import { Platform } from '../support/platform.ts';
+import { requires, testWith } from '../support/requires.ts';
+
+const test = testWith(requires.root, requires.cgroups);
+
+test('200 sandboxes created, used and deleted leave no process, mount, group, network namespace or directory', async () => {
+  const platform = await Platform.start();
+  const first = await platform.client.sandboxes.create();
+  await first.exec(['true']);
+  await first.delete();
+  const before = await takeCensus(platform);
+  const ids = new Set([first.id]);
+
+  for (let round = 0; round < 10; round++) {
+    await Promise.all(
+      Array.from({ length: 20 }, async (_, index) => {
+        const sandbox = await platform.client.sandboxes.create();
+        ids.add(sandbox.id);
+        expect((await sandbox.exec(`(setsid sleep 5555 &) ; echo ${index} > /root/x; cat /root/x`)).stdout).toBe(
+          `${index}\n`,
+        );
+        await sandbox.delete();
+      }),
+    );
+  }
+
+  // The kernel takes the last of a process down after it has been told to.
+  await expect.poll(() => takeCensus(platform), { timeout: 30_000, interval: 200 }).toEqual(before);
+  const groups = await cgroupDirectories();
+  expect(groups.filter((path) => [...ids].some((id) => path.includes(id)))).toEqual([]);
+  expect(ids.size).toBe(201);
+  await platform.close();
+});
+
+/** What this platform has of the machine: its own, so that others on the machine do not disturb the count. */
+async function takeCensus(platform: Platform): Promise<Record<string, unknown>> {
+  const processes = await descendants(platform.server.pid);
+  return {
+    processes: processes.length,
+    networkNamespaces: new Set(await Promise.all(processes.map((pid) => namespaceOf(pid, 'net')))).size,
+    mountNamespaces: new Set(await Promise.all(processes.map((pid) => namespaceOf(pid, 'mnt')))).size,
+    mounts: (await readFile(`/proc/${platform.server.pid}/mountinfo`, 'utf8')).split('\n').length,
+    sandboxDirectories: await readdir(join(platform.dataDirectory, 'server', 'node', 'sandboxes')),
+  };
+}
+
+/** Everything that was started by a process, directly or not. */
+async function descendants(ancestor: number): Promise<number[]> {
+  const parents = new Map<number, number>();
+  for (const name of await readdir('/proc')) {
+    if (!/^\d+$/.test(name)) continue;
+    const stat = await readFile(`/proc/${name}/stat`, 'utf8').catch(() => undefined);
+    const parent = stat?.slice(stat.lastIndexOf(')') + 2).split(' ')[1];
+    if (parent !== undefined) parents.set(Number(name), Number(parent));
+  }
+  const isBelow = (pid: number): boolean => {
+    for (let at: number | undefined = pid; at !== undefined && at > 1; at = parents.get(at))
+      if (at === ancestor) return true;
+    return false;
+  };
+  return [...parents.keys()].filter(isBelow);
+}
+
+function namespaceOf(pid: number, kind: string): Promise<string> {
+  return readlink(`/proc/${pid}/ns/${kind}`).catch(() => 'gone');
+}
+
+async function cgroupDirectories(): Promise<string[]> {
+  const found: string[] = [];
+  const walk = async (path: string, depth: number): Promise<void> => {
+    if (depth > 6) return;
+    for (const entry of await readdir(path, { withFileTypes: true }).catch(() => [])) {
+      if (!entry.isDirectory()) continue;
+      found.push(join(path, entry.name));
+      await walk(join(path, entry.name), depth + 1);
+    }
+  };
+  await walk('/sys/fs/cgroup', 0);
+  return found;
+}

@@ -1,0 +1,217 @@
+/**
+ * A node in memory, for tests of control: the same order rules as the real one (they are its own functions), no processes. A test can
+ * make a call fail before or after it took effect, hold it at a gate, end a sandbox, or take the whole node away.
+ */
+import type { NodeRecord } from '../../src/node/node-record.ts';
+import { admitExec, decideCreate, decideSettings, decideStart, refuseOlderLife } from '../../src/node/order-rules.ts';
+import {
+  type ApplySettingsOrder,
+  type CreateSandboxOrder,
+  type EndReason,
+  type ExecOrder,
+  type ExecOutcome,
+  type LifeOrder,
+  type NodeApi,
+  type NodeDescription,
+  type NodeEvent,
+  type NodeInventory,
+  type NodeSandbox,
+  newId,
+  PlatformError,
+  type RunReport,
+  type SandboxId,
+  type StartSandboxOrder,
+  type StopSandboxOrder,
+} from '../../src/protocol/index.ts';
+
+type Call = Exclude<keyof NodeApi, 'watch'>;
+
+/** What happens to the next call of a kind. */
+interface Mishap {
+  readonly when: 'before' | 'after';
+  readonly error: Error;
+}
+
+export interface CallGate {
+  readonly reached: Promise<void>;
+  open(): void;
+}
+
+export class FakeNode implements NodeApi {
+  readonly nodeId = newId('node');
+  readonly sandboxes = new Map<SandboxId, NodeSandbox>();
+  readonly execs: ExecOrder[] = [];
+  readonly applied: ApplySettingsOrder[] = [];
+  readonly calls: Call[] = [];
+  readonly runs = new Map<string, RunReport>();
+  quarantined: NodeInventory['quarantined'] = [];
+  isAway = false;
+  execute: (order: ExecOrder, signal?: AbortSignal) => Promise<Partial<ExecOutcome>> = async () => ({});
+  readonly #mishaps = new Map<Call, Mishap[]>();
+  readonly #gates = new Map<Call, { reached: () => void; opened: Promise<void> }>();
+  readonly #watchers = new Set<(event: NodeEvent) => void>();
+
+  fail(call: Call, mishap: Mishap): void {
+    this.#mishaps.set(call, [...(this.#mishaps.get(call) ?? []), mishap]);
+  }
+
+  /** Every call of this kind waits, before it takes effect, until the gate is opened. */
+  hold(call: Call): CallGate {
+    const reached = Promise.withResolvers<void>();
+    const opened = Promise.withResolvers<void>();
+    this.#gates.set(call, { reached: reached.resolve, opened: opened.promise });
+    return {
+      reached: reached.promise,
+      open: () => {
+        this.#gates.delete(call);
+        opened.resolve();
+      },
+    };
+  }
+
+  /** Its life ends, as if by itself. */
+  end(sandboxId: SandboxId, reason: EndReason, atMs = 1): void {
+    const sandbox = this.#get(sandboxId);
+    this.sandboxes.set(sandboxId, { ...sandbox, life: { kind: 'ended', reason, atMs } });
+    for (const tell of this.#watchers) tell({ kind: 'ended', sandboxId, generation: sandbox.generation, reason, atMs });
+  }
+
+  describe(): Promise<NodeDescription> {
+    const { nodeId } = this;
+    return this.#call('describe', async () => ({
+      nodeId,
+      version: 'test',
+      bootId: 'boot',
+      templates: ['host'],
+      capacity: { sandboxes: 1_000 },
+    }));
+  }
+
+  inventory(): Promise<NodeInventory> {
+    const { quarantined } = this;
+    return this.#call('inventory', async () => ({ sandboxes: [...this.sandboxes.values()], quarantined }));
+  }
+
+  findSandbox(sandboxId: SandboxId): Promise<NodeSandbox | undefined> {
+    return this.#call('findSandbox', async () => this.sandboxes.get(sandboxId));
+  }
+
+  createSandbox(order: CreateSandboxOrder): Promise<NodeSandbox> {
+    return this.#call('createSandbox', async () => {
+      const found = this.sandboxes.get(order.sandboxId);
+      if (found !== undefined && decideCreate(found as unknown as NodeRecord, order) === 'repeat') return found;
+      const { mark, spec, generation, version, settings } = order;
+      return this.#put({ mark, spec, generation, version, settings, life: { kind: 'running' } });
+    });
+  }
+
+  startSandbox(order: StartSandboxOrder): Promise<NodeSandbox> {
+    return this.#call('startSandbox', async () => {
+      const found = this.#get(order.sandboxId);
+      if (decideStart(found as unknown as NodeRecord, order) === 'repeat') return found;
+      const { generation, version, settings } = order;
+      return this.#put({ ...found, generation, version, settings, life: { kind: 'running' } });
+    });
+  }
+
+  stopSandbox(order: StopSandboxOrder): Promise<NodeSandbox> {
+    return this.#call('stopSandbox', async () => {
+      const found = this.#get(order.sandboxId);
+      refuseOlderLife(found as unknown as NodeRecord, order);
+      if (found.life.kind === 'ended') return found;
+      return this.#put({ ...found, life: { kind: 'ended', reason: 'requested', atMs: 1 } });
+    });
+  }
+
+  deleteSandbox(order: LifeOrder): Promise<void> {
+    return this.#call('deleteSandbox', async () => {
+      this.sandboxes.delete(order.sandboxId);
+    });
+  }
+
+  applySettings(order: ApplySettingsOrder): Promise<NodeSandbox> {
+    return this.#call('applySettings', async () => {
+      const found = this.#get(order.sandboxId);
+      if (decideSettings(found as unknown as NodeRecord, order) === 'repeat') return found;
+      this.applied.push(order);
+      return this.#put({ ...found, version: order.version, settings: order.settings });
+    });
+  }
+
+  exec(order: ExecOrder, signal?: AbortSignal): Promise<ExecOutcome> {
+    return this.#call('exec', async () => {
+      admitExec(this.#get(order.sandboxId) as unknown as NodeRecord, order);
+      this.execs.push(order);
+      this.runs.set(order.runId, { kind: 'ended', exitCode: 0, signal: null, timedOut: false, killed: false });
+      const none = new Uint8Array();
+      return {
+        ...{ exitCode: 0, signal: null, timedOut: false, killed: false, outOfMemory: false },
+        ...{ stdout: none, stderr: none, stdoutTruncated: false, stderrTruncated: false },
+        ...{ startedAtMs: 0, durationMs: 1 },
+        ...(await this.execute(order, signal)),
+      };
+    });
+  }
+
+  findRun(order: LifeOrder & { readonly runId: string }): Promise<RunReport> {
+    return this.#call('findRun', async () => this.runs.get(order.runId) ?? { kind: 'unknown' });
+  }
+
+  async *watch(signal: AbortSignal): AsyncIterable<NodeEvent> {
+    this.#checkReach();
+    const queue: NodeEvent[] = [{ kind: 'watching' }];
+    let wake = () => {};
+    const tell = (event: NodeEvent) => {
+      queue.push(event);
+      wake();
+    };
+    this.#watchers.add(tell);
+    signal.addEventListener('abort', () => wake(), { once: true });
+    try {
+      while (!signal.aborted) {
+        const event = queue.shift();
+        if (event !== undefined) yield event;
+        else {
+          const next = Promise.withResolvers<void>();
+          wake = next.resolve;
+          await next.promise;
+        }
+      }
+    } finally {
+      this.#watchers.delete(tell);
+    }
+  }
+
+  async #call<Result>(call: Call, work: () => Promise<Result>): Promise<Result> {
+    this.#checkReach();
+    this.calls.push(call);
+    const gate = this.#gates.get(call);
+    if (gate !== undefined) {
+      gate.reached();
+      await gate.opened;
+    }
+    const mishap = this.#mishaps.get(call)?.shift();
+    if (mishap?.when === 'before') throw mishap.error;
+    const result = await work();
+    if (mishap?.when === 'after') throw mishap.error;
+    return result;
+  }
+
+  #checkReach(): void {
+    if (this.isAway) throw new PlatformError('node_unavailable', 'The node is away.');
+  }
+
+  #get(sandboxId: SandboxId): NodeSandbox {
+    const found = this.sandboxes.get(sandboxId);
+    if (found === undefined) throw new PlatformError('sandbox_not_found', 'The node does not have it.');
+    return found;
+  }
+
+  #put(sandbox: NodeSandbox): NodeSandbox {
+    this.sandboxes.set(sandbox.mark.sandboxId, sandbox);
+    return sandbox;
+  }
+}
+
+export const lostAnswer = () => new PlatformError('outcome_unknown', 'The connection was lost.');
+export const nodeAway = () => new PlatformError('node_unavailable', 'The node is away.');

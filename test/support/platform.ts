@@ -1,0 +1,158 @@
+/**
+ * The real thing, as a newcomer would start it: `atoll serve` in a process of its own on a new data directory, optionally with the
+ * node in a second process, and an SDK client for it. What a test makes is gone after `close`.
+ */
+import { type ChildProcess, execFile, spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { mkdtemp, readFile, rm } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { createInterface } from 'node:readline';
+import { Atoll } from '../../src/sdk/index.ts';
+
+const root = join(import.meta.dirname, '../..');
+const cli = join(root, 'src/cli/main.ts');
+/** Servers start in about a second; this is for a machine that does ten other things. */
+const startLimitMs = 60_000;
+
+export interface PlatformOptions {
+  /** `process`: the node is a process of its own, reached over HTTP. */
+  readonly node?: 'inside' | 'process';
+  /** Control's settings, as ATOLL_SETTINGS takes them. */
+  readonly settings?: Readonly<Record<string, unknown>>;
+  /** Fault points of the server, as ATOLL_FAULTS takes them. */
+  readonly faults?: string;
+  readonly nodeFaults?: string;
+}
+
+export interface Daemon {
+  readonly pid: number;
+  readonly url: string;
+  /** Settles when it is gone. */
+  readonly died: Promise<void>;
+  readonly child: ChildProcess;
+}
+
+export interface CliAnswer {
+  readonly code: number;
+  readonly stdout: string;
+  readonly stderr: string;
+}
+
+export class Platform {
+  readonly dataDirectory: string;
+  readonly #options: PlatformOptions;
+  server!: Daemon;
+  node: Daemon | undefined;
+  client!: Atoll;
+  key!: string;
+
+  private constructor(dataDirectory: string, options: PlatformOptions) {
+    this.dataDirectory = dataDirectory;
+    this.#options = options;
+  }
+
+  static async start(options: PlatformOptions = {}): Promise<Platform> {
+    const platform = new Platform(await mkdtemp(join(tmpdir(), 'atoll-e2e-')), options);
+    try {
+      if (options.node === 'process') await platform.startNode(options.nodeFaults);
+      await platform.startServer(options.faults);
+    } catch (error) {
+      await platform.#remove();
+      throw error;
+    }
+    return platform;
+  }
+
+  async startNode(faults = ''): Promise<void> {
+    const port = this.node === undefined ? '0' : new URL(this.node.url).port;
+    const options = ['node', '--data', join(this.dataDirectory, 'far'), '--port', port];
+    this.node = await startDaemon(options, { ATOLL_FAULTS: faults });
+  }
+
+  async startServer(faults = ''): Promise<void> {
+    const options = ['serve', '--data', join(this.dataDirectory, 'server'), '--port', '0'];
+    if (this.node !== undefined) {
+      options.push('--node-url', this.node.url, '--node-token-file', join(this.dataDirectory, 'far', 'node-token'));
+    }
+    const settings = JSON.stringify(this.#options.settings ?? {});
+    this.server = await startDaemon(options, { ATOLL_FAULTS: faults, ATOLL_SETTINGS: settings });
+    this.key = (await readFile(join(this.dataDirectory, 'server', 'key'), 'utf8')).trim();
+    this.client = new Atoll({ url: this.server.url, apiKey: this.key });
+  }
+
+  /** A real SIGKILL; the sandboxes are not asked. */
+  async killServer(): Promise<void> {
+    this.server.child.kill('SIGKILL');
+    await this.server.died;
+  }
+
+  async killNode(): Promise<void> {
+    this.node?.child.kill('SIGKILL');
+    await this.node?.died;
+  }
+
+  async restartServer(faults = ''): Promise<void> {
+    await this.killServer();
+    await this.startServer(faults);
+  }
+
+  /** The command line, as somebody on this machine would type it. */
+  cli(...words: readonly string[]): Promise<CliAnswer> {
+    return this.cliWith({}, ...words);
+  }
+
+  cliWith(options: { stdin?: string; env?: Record<string, string> }, ...words: readonly string[]): Promise<CliAnswer> {
+    const env = { ...process.env, ATOLL_DATA: join(this.dataDirectory, 'server'), ...options.env };
+    return new Promise((resolve) => {
+      const child = execFile(
+        process.execPath,
+        [cli, ...words],
+        { env, maxBuffer: 2 ** 28 },
+        (error, stdout, stderr) => {
+          const code = error === null ? 0 : typeof error.code === 'number' ? error.code : 128;
+          resolve({ code, stdout, stderr });
+        },
+      );
+      child.stdin?.end(options.stdin ?? '');
+    });
+  }
+
+  /** Deletes every sandbox, ends the processes, removes the directory. */
+  async close(): Promise<void> {
+    try {
+      if (this.node !== undefined && this.node.child.exitCode !== null) await this.startNode();
+      if (this.server.child.exitCode !== null || this.server.child.signalCode !== null) await this.startServer();
+      for await (const { id } of this.client.sandboxes.iterate()) {
+        const sandbox = await this.client.sandboxes.connect(id);
+        await sandbox.delete({ force: true });
+      }
+    } finally {
+      await this.#remove();
+    }
+  }
+
+  async #remove(): Promise<void> {
+    for (const daemon of [this.server, this.node]) {
+      if (daemon === undefined) continue;
+      daemon.child.kill('SIGTERM');
+      await daemon.died;
+    }
+    await rm(this.dataDirectory, { recursive: true, force: true });
+  }
+}
+
+async function startDaemon(words: readonly string[], env: Readonly<Record<string, string>>): Promise<Daemon> {
+  const all = [cli, ...words, '--json', '--log-level', 'warn'];
+  const child = spawn(process.execPath, all, { stdio: ['ignore', 'pipe', 'pipe'], env: { ...process.env, ...env } });
+  let said = '';
+  child.stderr.setEncoding('utf8').on('data', (text: string) => {
+    said = (said + text).slice(-4_000);
+  });
+  const died = once(child, 'exit').then(() => {});
+  const line = once(createInterface({ input: child.stdout }), 'line', { signal: AbortSignal.timeout(startLimitMs) });
+  const first = (await Promise.race([line, died])) as [string] | undefined;
+  if (first === undefined) throw new Error(`The process ended before it served: ${said}`);
+  const { url } = JSON.parse(first[0]) as { url: string };
+  return { pid: child.pid ?? 0, url, died, child };
+}
