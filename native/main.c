@@ -1,0 +1,17 @@
+/* Which of its two lives the program begins: only the spawner is started by name; init is forked from it. */
+#include "spawner.h"
+
+#include <stdio.h>
+#include <string.h>
+
+int main(int argc, char **argv)
+{
+	if (argc == 2 && strcmp(argv[1], "spawner") == 0)
+		return spawner_main(argc, argv);
+	if (argc == 2 && strcmp(argv[1], "--version") == 0) {
+		puts("atoll-init protocol 1");
+		return 0;
+	}
+	fputs("usage: atoll-init spawner   (with its socket as descriptor 3)\n", stderr);
+	return 2;
+}

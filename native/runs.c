@@ -1,0 +1,423 @@
+/* The table of runs and the life of each; see runs.h. Streams are in streams.c, parsing in run-request.c. */
+#include "runs.h"
+
+#include "groups.h"
+#include "init.h"
+#include "streams.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum { RUN = 40, STARTED = 41, EXITED = 45, TREE_ENDED = 46, STDIN_END = 48, SIGNAL_RUN = 49 };
+
+static struct run *runs[SLOTS];
+static atomic_int pids[SLOTS]; /* written by the kernel at fork, cleared when reaped */
+static int used_slots;         /* every slot at or above is free */
+static uint32_t live;
+static struct run *touched;
+
+int runs_take_slot(struct run *run)
+{
+	for (int slot = 0; slot < SLOTS; slot++) {
+		if (runs[slot] != NULL)
+			continue;
+		runs[slot] = run;
+		run->slot = slot;
+		live++;
+		if (slot >= used_slots)
+			used_slots = slot + 1;
+		return slot;
+	}
+	return -1;
+}
+
+atomic_int *runs_pid_of(int slot)
+{
+	return &pids[slot];
+}
+
+uint32_t runs_live(void)
+{
+	return live;
+}
+
+struct run *run_of(const struct record *record)
+{
+	return record->slot >= 0 ? runs[record->slot] : NULL;
+}
+
+void run_touch(struct run *run)
+{
+	if (run->touched)
+		return;
+	run->touched = true;
+	run->next_touched = touched;
+	touched = run;
+}
+
+/* Gives everything back. Only for a run of which nothing lives. */
+void run_free(struct run *run)
+{
+	if (run->connection != NULL)
+		run->connection->run = NULL;
+	for (struct run **link = &touched; run->touched; link = &(*link)->next_touched) {
+		if (*link == run) {
+			*link = run->next_touched;
+			run->touched = false;
+			break;
+		}
+	}
+	source_close(&run->error);
+	source_unwatch(&run->group);
+	source_close(&run->output.source);
+	source_close(&run->errors.source);
+	source_close(&run->input);
+	buffer_free(&run->held);
+	free(run->memory);
+	if (run->slot >= 0) {
+		atomic_store(&pids[run->slot], 0);
+		group_release(run->slot);
+		runs[run->slot] = NULL;
+		live--;
+		while (used_slots > 0 && runs[used_slots - 1] == NULL)
+			used_slots--;
+	}
+	free(run);
+}
+
+uint64_t runs_oom_kills(void)
+{
+	char text[512];
+	if (sandbox.memory_events < 0)
+		return 0;
+	ssize_t count = pread(sandbox.memory_events, text, sizeof(text) - 1, 0);
+	if (count <= 0)
+		return 0;
+	text[count] = 0;
+	for (char *line = text; line != NULL; line = strchr(line, '\n')) {
+		if (*line == '\n')
+			line++;
+		if (strncmp(line, "oom_kill ", 9) == 0)
+			return strtoull(line + 9, NULL, 10);
+	}
+	return 0;
+}
+
+static void group_ready(struct source *source, uint32_t events)
+{
+	struct run *run = (struct run *)((char *)source - offsetof(struct run, group));
+	(void)events;
+	run_touch(run);
+}
+
+static uint64_t bit_of(int number)
+{
+	return (uint64_t)1 << (number - 1);
+}
+
+/* Signals the leader (1) or the tree (2). What has no process yet gets it when it has one. */
+static bool deliver(struct run *run, uint8_t target, int number)
+{
+	int pid = atomic_load(&pids[run->slot]);
+	if (run->launching && pid == 0) {
+		*(target == 2 ? &run->pending_tree : &run->pending_leader) |= bit_of(number);
+		return true;
+	}
+	if (target == 2) {
+		group_signal(run->slot, number);
+		return true;
+	}
+	return pid > 0 && !run->reaped && kill(pid, number) == 0;
+}
+
+static void deliver_pending(struct run *run)
+{
+	for (int number = 1; number <= 64; number++) {
+		if ((run->pending_leader & bit_of(number)) != 0)
+			deliver(run, 1, number);
+		if ((run->pending_tree & bit_of(number)) != 0)
+			deliver(run, 2, number);
+	}
+}
+
+/* The launcher and the child are done with the launch: it runs, or it never will. */
+static void launched(struct run *run)
+{
+	source_close(&run->error);
+	free(run->memory);
+	run->memory = NULL;
+	run->launching = false;
+	if (run->failure.code != 0) {
+		struct connection *connection = run->connection;
+		static const char *const texts[] = {
+			[8] = "the working directory cannot be entered", [9] = "no such user in the sandbox",
+			[10] = "the program cannot be executed", [11] = "the sandbox cannot start another process",
+		};
+		uint32_t code = run->failure.code;
+		const char *text = code >= 8 && code <= 11 ? texts[code] : "the command could not be set up";
+		if (connection != NULL) {
+			connection->run = NULL;
+			run->connection = NULL;
+			connection_refuse(connection, (uint16_t)code, run->failure.error, text);
+		}
+		record_remove(run->record);
+		run->record = NULL;
+	} else {
+		if (!run->reaped)
+			run->record->pid = atomic_load(&pids[run->slot]);
+		if (run->connection != NULL) {
+			struct frame frame = frame_begin(&run->connection->out, STARTED);
+			frame_u32(&frame, (uint32_t)run->record->pid);
+			frame_end(&frame);
+			connection_touch(run->connection);
+		}
+		if ((run->pending_leader | run->pending_tree) != 0)
+			deliver_pending(run);
+	}
+	run_touch(run);
+}
+
+static void error_ready(struct source *source, uint32_t events)
+{
+	struct run *run = (struct run *)((char *)source - offsetof(struct run, error));
+	struct launch_error failure;
+	(void)events;
+	for (;;) {
+		ssize_t count = read(source->fd, &failure, sizeof(failure));
+		if (count < 0 && (errno == EAGAIN || errno == EINTR))
+			return;
+		if (count != (ssize_t)sizeof(failure)) {
+			launched(run);
+			return;
+		}
+		/* The end of the pipe follows; until then the launcher may still use the launch. */
+		run->failure = failure;
+	}
+}
+
+void run_begin(struct run *run)
+{
+	run->error.ready = error_ready;
+	run->group = (struct source){ .fd = group_events(run->slot), .ready = group_ready };
+	run->launching = true;
+	run->record->started = boot_ms();
+	if (run->timeout_at != 0) {
+		run->timeout_at += run->record->started;
+		loop_alarm(run->timeout_at);
+	}
+	run->oom_kills = runs_oom_kills();
+	launcher_submit(&run->launch);
+}
+
+static uint8_t why_ended(const struct run *run)
+{
+	uint32_t status = run->record->status;
+	if (run->timed_out)
+		return BY_TIMEOUT;
+	if (init_ending())
+		return BY_ENDING;
+	if (WIFSIGNALED(status) && (run->asked & bit_of(WTERMSIG(status))) != 0)
+		return BY_SIGNAL;
+	if (WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL && runs_oom_kills() > run->oom_kills)
+		return BY_MEMORY;
+	return BY_ITSELF;
+}
+
+static void send_exited(struct run *run)
+{
+	run->exit_sent = true;
+	run->record->state = TREE_LIVES;
+	if (run->connection != NULL) {
+		struct frame frame = frame_begin(&run->connection->out, EXITED);
+		frame_u32(&frame, run->record->status);
+		frame_u8(&frame, run->record->why);
+		frame_u64(&frame, run->record->started);
+		frame_u64(&frame, run->record->ended);
+		frame_end(&frame);
+		connection_touch(run->connection);
+	}
+	connections_announce(run->record);
+}
+
+static void finish(struct run *run)
+{
+	struct connection *connection = run->connection;
+	if (connection != NULL) {
+		struct frame frame = frame_begin(&connection->out, TREE_ENDED);
+		frame_end(&frame);
+		connection_finish(connection);
+	}
+	run->record->state = ALL_ENDED;
+	connections_announce(run->record);
+	record_ended(run->record);
+	run_free(run);
+}
+
+static void look_at_tree(struct run *run)
+{
+	if (run->tree_empty)
+		return;
+	if (!group_populated(run->slot)) {
+		run->tree_empty = true;
+		source_unwatch(&run->group);
+	} else if (!source_watch(&run->group, EPOLLPRI)) {
+		/* Without a watch the next child to die makes us look again. */
+		loop_alarm(boot_ms() + 100);
+	}
+}
+
+/* Does whatever has become possible. Frees the run at its end. */
+static void progress(struct run *run)
+{
+	if (run->launching)
+		return;
+	if (run->reaped || run->failure.code != 0)
+		look_at_tree(run);
+	if (run->failure.code != 0) {
+		/* A child that reported is reaped soon; one that was never forked has no pid. */
+		if ((run->reaped || atomic_load(&pids[run->slot]) == 0) && run->tree_empty)
+			run_free(run);
+		return;
+	}
+	if (run->reaped && !run->noted) {
+		run->noted = true;
+		run->record->why = why_ended(run);
+		streams_note_end(run);
+	}
+	streams_pump(run);
+	if (run->noted && !run->exit_sent && run->output.owed == 0 && run->errors.owed == 0)
+		send_exited(run);
+	if (run->exit_sent && run->tree_empty && run->output.source.fd < 0 && run->errors.source.fd < 0)
+		finish(run);
+}
+
+bool runs_round(void)
+{
+	bool any = touched != NULL;
+	while (touched != NULL) {
+		struct run *run = touched;
+		touched = run->next_touched;
+		run->touched = false;
+		progress(run);
+	}
+	return any;
+}
+
+void runs_reap(void)
+{
+	int status;
+	pid_t pid;
+	bool orphans = false;
+	while ((pid = waitpid(-1, &status, WNOHANG)) > 0) {
+		int slot = 0;
+		while (slot < used_slots && atomic_load_explicit(&pids[slot], memory_order_relaxed) != pid)
+			slot++;
+		if (slot == used_slots) {
+			orphans = true;
+			continue;
+		}
+		struct run *run = runs[slot];
+		atomic_store(&pids[slot], 0);
+		run->reaped = true;
+		if (run->record != NULL) {
+			run->record->pid = pid;
+			run->record->status = (uint32_t)status;
+			run->record->ended = boot_ms();
+		}
+		run_touch(run);
+	}
+	/* An orphan that died may have been the last of a tree whose watch could not be set. */
+	for (int slot = 0; orphans && slot < used_slots; slot++)
+		if (runs[slot] != NULL && runs[slot]->reaped && !runs[slot]->group.watched)
+			run_touch(runs[slot]);
+}
+
+bool run_signal(struct run *run, uint8_t target, uint8_t number)
+{
+	if (number < 1 || number > 64)
+		return false;
+	run->asked |= bit_of(number);
+	return deliver(run, target, number);
+}
+
+void runs_signal_all(uint8_t number, bool asked)
+{
+	for (int slot = 0; slot < used_slots; slot++) {
+		if (runs[slot] == NULL)
+			continue;
+		if (asked)
+			runs[slot]->asked |= bit_of(number);
+		deliver(runs[slot], 2, number);
+	}
+}
+
+bool run_resize(struct run *run, uint16_t columns, uint16_t rows)
+{
+	struct winsize size = { .ws_col = columns, .ws_row = rows };
+	return (run->flags & RUN_TERMINAL) != 0 && run->output.source.fd >= 0 && ioctl(run->output.source.fd, TIOCSWINSZ, &size) == 0;
+}
+
+void run_detach(struct run *run)
+{
+	run->connection = NULL;
+	if ((run->flags & RUN_KILL_ON_END) != 0 && !run->exit_sent)
+		run_signal(run, 2, SIGKILL);
+	/* Nobody is left who could send input; a terminal's one descriptor serves both ways and stays. */
+	buffer_free(&run->held);
+	source_close(&run->input);
+	run_touch(run);
+}
+
+void runs_alarm(uint64_t now)
+{
+	for (int slot = 0; slot < used_slots; slot++) {
+		struct run *run = runs[slot];
+		if (run == NULL)
+			continue;
+		if (run->timeout_at != 0 && run->reaped)
+			run->timeout_at = 0;
+		if (run->timeout_at != 0 && now >= run->timeout_at) {
+			run->timeout_at = 0;
+			run->timed_out = true;
+			run->kill_at = now + run->grace;
+			deliver(run, 2, SIGTERM);
+		}
+		if (run->kill_at != 0 && now >= run->kill_at) {
+			run->kill_at = 0;
+			deliver(run, 2, SIGKILL);
+		}
+		if (run->timeout_at != 0)
+			loop_alarm(run->timeout_at);
+		if (run->kill_at != 0)
+			loop_alarm(run->kill_at);
+		run_touch(run);
+	}
+}
+
+bool run_frame(struct connection *connection, uint8_t type, const uint8_t *body, size_t length)
+{
+	struct run *run = connection->run;
+	if (run == NULL) {
+		bool malformed = false;
+		if (type != RUN)
+			return false;
+		run = run_prepare(connection, body, length, &malformed);
+		if (run != NULL)
+			run_begin(run);
+		return !malformed;
+	}
+	if (type == STDIN_END && length == 0) {
+		streams_end_input(run);
+		return true;
+	}
+	if (type == SIGNAL_RUN && length == 2 && (body[0] == 1 || body[0] == 2) && body[1] >= 1 && body[1] <= 64) {
+		run_signal(run, body[0], body[1]);
+		return true;
+	}
+	return false;
+}

@@ -1,0 +1,20 @@
+/*
+ * A run's pipes or terminal: output towards its connection, input towards the command.
+ *
+ * Always true: while a connected client does not read, the pipes are not read either, so that the kernel holds the
+ * writer back; without a client they are read and thrown away, so that nothing inside gets SIGPIPE because of us.
+ */
+#ifndef ATOLL_STREAMS_H
+#define ATOLL_STREAMS_H
+
+#include "runs.h"
+
+/* Takes the read ends (for a terminal the one descriptor as output) and the write end of input, or -1. */
+void streams_open(struct run *run, int output, int errors, int input);
+/* The leader is gone: what is in the pipes now goes out before EXITED. */
+void streams_note_end(struct run *run);
+/* Moves what can be moved, and watches or closes what is left. */
+void streams_pump(struct run *run);
+void streams_end_input(struct run *run);
+
+#endif
