@@ -21,7 +21,7 @@ export interface RunNodeOptions {
 }
 
 const defaultHost = '127.0.0.1';
-const defaultPort = 7041;
+const defaultPort = 7071;
 
 export interface RunningNode {
   readonly url: string;

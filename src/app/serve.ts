@@ -37,7 +37,7 @@ export interface ServeOptions {
 }
 
 const defaultHost = '127.0.0.1';
-const defaultPort = 7040;
+const defaultPort = 7070;
 
 export interface RunningServer {
   readonly url: string;

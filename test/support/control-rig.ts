@@ -11,13 +11,26 @@ import {
   defaultControlSettings,
   NodeDirectory,
 } from '../../src/control/index.ts';
-import { type BodyInputOf, newId, routes, systemRandom } from '../../src/protocol/index.ts';
+import {
+  type BodyInputOf,
+  type Conditions,
+  type LeaseId,
+  type NodeApi,
+  newId,
+  PlatformError,
+  routes,
+  type SandboxId,
+  systemRandom,
+} from '../../src/protocol/index.ts';
 import { openSqliteStore, type Store } from '../../src/store/index.ts';
+import { CrashLine } from './crash-line.ts';
 import { FakeClock } from './fake-clock.ts';
 import { FakeNode } from './fake-node.ts';
 
 export interface RigOptions {
   readonly settings?: Partial<ControlSettings>;
+  /** True: reconcile also runs by itself, as it does in production. Otherwise only when a test asks, which it can reason about. */
+  readonly reconcilesByItself?: boolean;
 }
 
 export class ControlRig {
@@ -29,12 +42,19 @@ export class ControlRig {
   control!: Control;
   store!: Store;
   caller!: Caller;
+  #line = new CrashLine();
   readonly #directory: string;
   readonly #settings: ControlSettings;
+  readonly #reconcilesByItself: boolean;
+  #isAskedToReconcile = false;
+  /** What a round that nobody asked for waits for. */
+  readonly #rest = Promise.withResolvers<never>();
 
   private constructor(directory: string, options: RigOptions) {
     this.#directory = directory;
     this.#settings = { ...defaultControlSettings, ...options.settings };
+    this.#reconcilesByItself = options.reconcilesByItself ?? false;
+    this.#rest.promise.catch(() => {});
   }
 
   static async open(options: RigOptions = {}): Promise<ControlRig> {
@@ -46,16 +66,62 @@ export class ControlRig {
     return rig;
   }
 
-  /** Without a word of goodbye: whatever was running in the old Control goes nowhere. */
+  /** Without a word of goodbye: whatever was running in the old Control goes nowhere, and nobody hears of it. */
   async restart(): Promise<void> {
-    const old = this.control;
+    await this.crash();
     await this.#start();
-    await old.close();
+  }
+
+  /** The first half of a restart. */
+  async crash(): Promise<void> {
+    this.#line.cut();
+    // What the old one had given to the database is there, or is not, before the new one looks.
+    await this.store.transact(async () => {});
+  }
+
+  /** The machine boots: the server with it. */
+  async reboot(): Promise<void> {
+    await this.crash();
+    this.clock.reboot();
+    await this.#start();
+  }
+
+  /** Compares and settles everything once. */
+  reconcile(options = { dryRun: false }) {
+    this.#isAskedToReconcile = true;
+    // It asks the node before its first await.
+    const round = this.control.reconciler.run('system', options);
+    this.#isAskedToReconcile = false;
+    return round;
   }
 
   async create(body: BodyInputOf<typeof routes.createSandbox> = {}) {
-    const { view } = await this.control.sandboxes.create(this.caller, {}, routes.createSandbox.body.parse(body));
+    const { view } = await this.createWith({}, body);
     return view;
+  }
+
+  createWith(conditions: Conditions, body: BodyInputOf<typeof routes.createSandbox> = {}) {
+    return this.control.sandboxes.create(this.caller, conditions, routes.createSandbox.body.parse(body));
+  }
+
+  get(sandboxId: SandboxId) {
+    return this.control.sandboxes.get(this.caller, sandboxId);
+  }
+
+  patch(sandboxId: SandboxId, patch: Record<string, string | null>, conditions: Conditions = {}) {
+    return this.control.metadata.patch(this.caller, sandboxId, conditions, patch);
+  }
+
+  stop(sandboxId: SandboxId, conditions: Conditions = {}) {
+    return this.control.sandboxes.stop(this.caller, sandboxId, conditions, { graceMs: 0 });
+  }
+
+  start(sandboxId: SandboxId, conditions: Conditions = {}) {
+    return this.control.sandboxes.start(this.caller, sandboxId, conditions, {});
+  }
+
+  delete(sandboxId: SandboxId, conditions: Conditions = {}, options = { force: false }) {
+    return this.control.sandboxes.delete(this.caller, sandboxId, conditions, options);
   }
 
   exec(sandboxId: string, conditions = {}, body: Partial<BodyInputOf<typeof routes.exec>> = {}) {
@@ -64,8 +130,21 @@ export class ControlRig {
   }
 
   acquire(resources: string[], more: Partial<BodyInputOf<typeof routes.acquireLease>> = {}, signal?: AbortSignal) {
+    return this.acquireWith({}, resources, more, signal);
+  }
+
+  acquireWith(
+    conditions: Conditions,
+    resources: string[],
+    more: Partial<BodyInputOf<typeof routes.acquireLease>> = {},
+    signal?: AbortSignal,
+  ) {
     const body = routes.acquireLease.body.parse({ resources, holder: 'somebody', ...more });
-    return this.control.leases.acquire(this.caller, {}, body, signal);
+    return this.control.leases.acquire(this.caller, conditions, body, signal);
+  }
+
+  release(leaseId: LeaseId, conditions: Conditions = {}) {
+    return this.control.leases.release(this.caller, leaseId, conditions);
   }
 
   async events(kindPrefix = ''): Promise<{ kind: string; data: Record<string, unknown> }[]> {
@@ -78,21 +157,27 @@ export class ControlRig {
   }
 
   async close(): Promise<void> {
+    this.#rest.reject(new PlatformError('node_unavailable', 'The test is over.'));
     await this.control.close();
     await this.store.close();
     await rm(this.#directory, { recursive: true, force: true });
   }
 
   async #start(): Promise<void> {
+    const line = new CrashLine();
+    this.#line = line;
     const nodes = new NodeDirectory();
-    nodes.add(this.node.nodeId, this.node);
+    const node = line.node(this.node);
+    const inventory: NodeApi['inventory'] = (signal) =>
+      this.#reconcilesByItself || this.#isAskedToReconcile ? node.inventory(signal) : this.#rest.promise;
+    nodes.add(this.node.nodeId, { ...node, inventory });
     this.control = new Control({
-      store: this.store,
+      store: line.store(this.store),
       nodes,
       clock: this.clock,
-      timers: this.clock,
+      timers: line.timers(this.clock),
       logger: silentLogger,
-      faults: this.faults,
+      faults: line.faults(this.faults),
       random: systemRandom,
       settings: this.#settings,
       secret: new Uint8Array(32),

@@ -49,6 +49,8 @@ export class FakeNode implements NodeApi {
   execute: (order: ExecOrder, signal?: AbortSignal) => Promise<Partial<ExecOutcome>> = async () => ({});
   readonly #mishaps = new Map<Call, Mishap[]>();
   readonly #gates = new Map<Call, { reached: () => void; opened: Promise<void> }>();
+  readonly #delays = new Map<Call, { reached: () => void; opened: Promise<void> }[]>();
+  readonly #flights = new Map<Call, { opened: Promise<void>; arrived: () => void }[]>();
   readonly #watchers = new Set<(event: NodeEvent) => void>();
 
   fail(call: Call, mishap: Mishap): void {
@@ -65,6 +67,28 @@ export class FakeNode implements NodeApi {
       open: () => {
         this.#gates.delete(call);
         opened.resolve();
+      },
+    };
+  }
+
+  /** Only the next call of this kind waits; those behind it overtake it. */
+  holdNext(call: Call): CallGate {
+    const reached = Promise.withResolvers<void>();
+    const opened = Promise.withResolvers<void>();
+    this.#delays.set(call, [...(this.#delays.get(call) ?? []), { reached: reached.resolve, opened: opened.promise }]);
+    return { reached: reached.promise, open: opened.resolve };
+  }
+
+  /** The next call of this kind is given up for lost at once; it takes effect when, and if, the gate is opened. */
+  loseInFlight(call: Call): { arrive(): Promise<void> } {
+    const opened = Promise.withResolvers<void>();
+    const arrived = Promise.withResolvers<void>();
+    const flight = { opened: opened.promise, arrived: arrived.resolve };
+    this.#flights.set(call, [...(this.#flights.get(call) ?? []), flight]);
+    return {
+      arrive: () => {
+        opened.resolve();
+        return arrived.promise;
       },
     };
   }
@@ -141,15 +165,19 @@ export class FakeNode implements NodeApi {
   exec(order: ExecOrder, signal?: AbortSignal): Promise<ExecOutcome> {
     return this.#call('exec', async () => {
       admitExec(this.#get(order.sandboxId) as unknown as NodeRecord, order);
+      if (this.runs.has(order.runId)) throw new PlatformError('operation_in_doubt', 'This run was started before.');
       this.execs.push(order);
-      this.runs.set(order.runId, { kind: 'ended', exitCode: 0, signal: null, timedOut: false, killed: false });
+      this.runs.set(order.runId, { kind: 'running', pid: 1 });
       const none = new Uint8Array();
-      return {
+      const outcome = {
         ...{ exitCode: 0, signal: null, timedOut: false, killed: false, outOfMemory: false },
         ...{ stdout: none, stderr: none, stdoutTruncated: false, stderrTruncated: false },
         ...{ startedAtMs: 0, durationMs: 1 },
         ...(await this.execute(order, signal)),
       };
+      const { exitCode, timedOut, killed } = outcome;
+      this.runs.set(order.runId, { kind: 'ended', exitCode, signal: outcome.signal, timedOut, killed });
+      return outcome;
     });
   }
 
@@ -185,10 +213,16 @@ export class FakeNode implements NodeApi {
   async #call<Result>(call: Call, work: () => Promise<Result>): Promise<Result> {
     this.#checkReach();
     this.calls.push(call);
-    const gate = this.#gates.get(call);
+    const gate = this.#delays.get(call)?.shift() ?? this.#gates.get(call);
     if (gate !== undefined) {
       gate.reached();
       await gate.opened;
+    }
+    const flight = this.#flights.get(call)?.shift();
+    if (flight !== undefined) {
+      const late = flight.opened.then(work).then(flight.arrived, flight.arrived);
+      late.catch(() => {});
+      throw lostAnswer();
     }
     const mishap = this.#mishaps.get(call)?.shift();
     if (mishap?.when === 'before') throw mishap.error;

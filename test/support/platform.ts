@@ -4,16 +4,21 @@
  */
 import { type ChildProcess, execFile, spawn } from 'node:child_process';
 import { once } from 'node:events';
+import { existsSync } from 'node:fs';
 import { mkdtemp, readFile, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { createInterface } from 'node:readline';
+import { ensureNativeInit } from '../../src/app/index.ts';
+import { SandboxNode } from '../../src/node/index.ts';
 import { Atoll } from '../../src/sdk/index.ts';
 
 const root = join(import.meta.dirname, '../..');
 const cli = join(root, 'src/cli/main.ts');
 /** Servers start in about a second; this is for a machine that does ten other things. */
 const startLimitMs = 60_000;
+/** A server that does not end by itself in this time is killed. */
+const stopLimitMs = 20_000;
 
 export interface PlatformOptions {
   /** `process`: the node is a process of its own, reached over HTTP. */
@@ -118,27 +123,40 @@ export class Platform {
     });
   }
 
-  /** Deletes every sandbox, ends the processes, removes the directory. */
+  /** Where the node keeps its sandboxes. */
+  get nodeDirectory(): string {
+    return join(this.dataDirectory, this.#options.node === 'process' ? 'far' : 'server', 'node');
+  }
+
+  /** Ends the processes, deletes every sandbox, whatever state a test left things in, and removes the directory. */
   async close(): Promise<void> {
-    try {
-      if (this.node !== undefined && this.node.child.exitCode !== null) await this.startNode();
-      if (this.server.child.exitCode !== null || this.server.child.signalCode !== null) await this.startServer();
-      for await (const { id } of this.client.sandboxes.iterate()) {
-        const sandbox = await this.client.sandboxes.connect(id);
-        await sandbox.delete({ force: true });
-      }
-    } finally {
-      await this.#remove();
-    }
+    await this.#remove();
   }
 
   async #remove(): Promise<void> {
     for (const daemon of [this.server, this.node]) {
       if (daemon === undefined) continue;
       daemon.child.kill('SIGTERM');
+      const late = setTimeout(() => daemon.child.kill('SIGKILL'), stopLimitMs);
       await daemon.died;
+      clearTimeout(late);
     }
+    if (existsSync(this.nodeDirectory)) await deleteSandboxes(this.nodeDirectory);
     await rm(this.dataDirectory, { recursive: true, force: true });
+  }
+}
+
+/** Without server and node: they may be what a test has broken. */
+async function deleteSandboxes(nodeDirectory: string): Promise<void> {
+  const options = { initProgram: await ensureNativeInit(), version: 'test' };
+  const node = await SandboxNode.open({ dataDirectory: nodeDirectory, ...options });
+  try {
+    const { sandboxes } = await node.inventory();
+    await Promise.all(
+      sandboxes.map(({ mark, generation }) => node.deleteSandbox({ sandboxId: mark.sandboxId, generation })),
+    );
+  } finally {
+    await node.close();
   }
 }
 
@@ -151,8 +169,12 @@ async function startDaemon(words: readonly string[], env: Readonly<Record<string
   });
   const died = once(child, 'exit').then(() => {});
   const line = once(createInterface({ input: child.stdout }), 'line', { signal: AbortSignal.timeout(startLimitMs) });
-  const first = (await Promise.race([line, died])) as [string] | undefined;
+  const first = (await Promise.race([line, died]).catch((error: unknown) => {
+    child.kill('SIGKILL');
+    throw error;
+  })) as [string] | undefined;
   if (first === undefined) throw new Error(`The process ended before it served: ${said}`);
-  const { url } = JSON.parse(first[0]) as { url: string };
+  const { url, error } = JSON.parse(first[0]) as { url: string; error?: { message: string } };
+  if (error !== undefined) throw new Error(`The process refused to start: ${error.message}`);
   return { pid: child.pid ?? 0, url, died, child };
 }

@@ -1,0 +1,35 @@
+/** Everything outside that a command touches, so that a test can hold it in its hand. */
+
+export interface OutputStream {
+  /** Resolves when it has left, or when nobody reads it any more. */
+  write(data: string | Uint8Array): Promise<void>;
+  readonly isTerminal: boolean;
+}
+
+export interface CliIo {
+  readonly stdout: OutputStream;
+  readonly stderr: OutputStream;
+  /** Refuses more than the limit. */
+  readStdin(limitBytes: number): Promise<Uint8Array>;
+  readonly env: Readonly<Record<string, string | undefined>>;
+  readonly fetch: typeof fetch;
+  nowMs(): number;
+  /** Calls on SIGINT and SIGTERM instead of ending the process; the answer takes it back. */
+  onInterrupt(listener: () => void): () => void;
+  /** Runs a program here, with our own standard streams; ends it when the signal aborts. Answers as a shell would. */
+  runHere(
+    command: readonly string[],
+    options: { readonly env: Readonly<Record<string, string>>; readonly signal: AbortSignal },
+  ): Promise<number>;
+  /** The platform itself, loaded only by the commands that run it or look for it. */
+  loadApp(): Promise<AppPort>;
+  /** How to type this program again, for lines to paste. */
+  readonly programName: string;
+  readonly version: string;
+}
+
+/** What the command line asks of `app`. */
+export type AppPort = Pick<
+  typeof import('../app/index.ts'),
+  'serve' | 'runNode' | 'runDoctor' | 'findLocalServer' | 'defaultDataDirectory'
+>;

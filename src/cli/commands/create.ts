@@ -1,0 +1,55 @@
+import { collectPair, parseCores, parseCount, parseDurationOrNever, parseSize } from '../argument-parsers.ts';
+import type { AddCommand } from '../command-adder.ts';
+import { withIdempotencyKey } from '../command-adder.ts';
+
+interface Options {
+  readonly template?: string;
+  readonly metadata?: Record<string, string>;
+  readonly env?: Record<string, string>;
+  readonly memory?: number;
+  readonly cpus?: number;
+  readonly processes?: number;
+  readonly expiresIn?: number | null;
+  readonly get?: boolean;
+  readonly newPrivileges: boolean;
+}
+
+/** Prints the id and nothing else, so that it can be used in place: `atoll exec $(atoll create) -- id`. */
+export const addCreate: AddCommand = (program, actions) => {
+  withIdempotencyKey(program.command('create'))
+    .description('create a sandbox and print its id')
+    .argument('[name]', 'a name, unique in the team')
+    .option('--get', 'if the name is taken, that sandbox is the answer')
+    .option('--template <name>', 'what it starts from')
+    .option('-m, --metadata <key=value>', 'repeatable', collectPair)
+    .option('-e, --env <name=value>', 'for every command in it; repeatable', collectPair)
+    .option('--memory <size>', 'such as 512m, 2g', parseSize)
+    .option('--cpus <cores>', 'such as 0.5, 2', parseCores)
+    .option('--processes <count>', 'how many processes at most', parseCount)
+    .option('--expires-in <time>', 'such as 30m, 2h, never', parseDurationOrNever)
+    .option('--no-new-privileges', 'setuid programs such as sudo give nothing inside')
+    .action(
+      actions.of<Options, [name?: string]>(async (call, name) => {
+        const { options } = call;
+        const client = await call.client();
+        const settings = {
+          ...(options.template !== undefined && { template: options.template }),
+          ...(options.metadata && { metadata: options.metadata }),
+          ...(options.env && { env: options.env }),
+          ...(options.expiresIn !== undefined && { expiresInMs: options.expiresIn }),
+          limits: {
+            ...(options.memory !== undefined && { memoryBytes: options.memory }),
+            ...(options.cpus !== undefined && { cpuMillis: options.cpus }),
+            ...(options.processes !== undefined && { processes: options.processes }),
+          },
+          noNewPrivileges: !options.newPrivileges,
+          ...call.conditions(),
+        };
+        const isGet = options.get === true && name !== undefined;
+        const sandbox = isGet
+          ? await client.sandboxes.getOrCreate({ ...settings, name })
+          : await client.sandboxes.create({ ...settings, ...(name !== undefined && { name }) });
+        await call.print(sandbox.view, () => `${sandbox.id}\n`);
+      }),
+    );
+};

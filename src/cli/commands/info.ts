@@ -1,0 +1,40 @@
+import type { SandboxView } from '../../protocol/index.ts';
+import type { AddCommand } from '../command-adder.ts';
+import { readableBytes, readableFields, readablePairs, readableWhen } from '../readable.ts';
+
+export const addInfo: AddCommand = (program, actions) => {
+  program
+    .command('info')
+    .description('show one sandbox')
+    .argument('<sandbox>', 'id or name')
+    .action(
+      actions.of<object, [sandbox: string]>(async (call, name) => {
+        const { view } = await call.sandbox(name);
+        await call.print(view, () => describeSandbox(view, call.io.nowMs()));
+      }),
+    );
+};
+
+export function describeSandbox(view: SandboxView, nowMs: number): string {
+  const { limits, lease } = view;
+  const when = (at: string | null) => (at === null ? 'never' : `${at} (${readableWhen(at, nowMs)})`);
+  return readableFields([
+    ['Id', view.id],
+    ['Name', view.name ?? '-'],
+    ['State', view.reason === null ? view.state : `${view.state} (${view.reason})`],
+    ['Reachable', view.reachable ? 'yes' : 'no: its node is out of reach, this is what was last known'],
+    ['Generation', String(view.generation)],
+    ['Version', String(view.version)],
+    ['Template', view.template],
+    [
+      'Limits',
+      `${readableBytes(limits.memoryBytes)} memory, ${limits.cpuMillis / 1_000} cores, ${limits.processes} processes`,
+    ],
+    ['Created', `${when(view.createdAt)} by ${view.createdBy}`],
+    ['Expires', when(view.expiresAt)],
+    ['Lease', lease === null ? '-' : `${lease.holder}, token ${lease.token}${lease.reason ? `: ${lease.reason}` : ''}`],
+    ['Node', view.nodeId],
+    ['Metadata', readablePairs(view.metadata)],
+    ['Environment', readablePairs(view.env)],
+  ]);
+}

@@ -1,0 +1,27 @@
+import { type AddCommand, withIdempotencyKey } from '../command-adder.ts';
+import { readableTable, readableWhen } from '../readable.ts';
+
+export const addTeams: AddCommand = (program, actions) => {
+  const teams = program.command('teams').description('who owns sandboxes and keys; for admin keys');
+
+  withIdempotencyKey(teams.command('create'))
+    .description('make a team and print the id')
+    .argument('<name>')
+    .action(
+      actions.of<object, [name: string]>(async (call, name) => {
+        const team = await (await call.client()).teams.create({ name }, call.conditions());
+        await call.print(team, () => `${team.id}\n`);
+      }),
+    );
+
+  teams
+    .command('ls')
+    .description('list them')
+    .action(
+      actions.of<object, []>(async (call) => {
+        const items = await (await call.client()).teams.list();
+        const rows = items.map((team) => [team.id, team.name, readableWhen(team.createdAt, call.io.nowMs())]);
+        await call.print({ items }, () => readableTable(['ID', 'NAME', 'CREATED'], rows));
+      }),
+    );
+};

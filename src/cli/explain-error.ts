@@ -1,0 +1,72 @@
+/** What a person reads when something failed: what, why, what to do. And what a program reads, with `--json`. */
+import { type ErrorCode, errorCatalog, isPlatformError } from '../protocol/index.ts';
+import { CliError } from './cli-error.ts';
+import { exitCodeOf, exitCodes } from './exit-codes.ts';
+
+export interface Explanation {
+  readonly exitCode: number;
+  /** On stderr. Empty: there is nothing to add. */
+  readonly text: string;
+  readonly json: { readonly error: Readonly<Record<string, unknown>> };
+}
+
+/** What to do about it, where that is not plain from the message. */
+const hints: Partial<Record<ErrorCode, string>> = {
+  server_unreachable: 'Start one with "atoll serve", or say where it is with --url or ATOLL_URL.',
+  unauthenticated: 'Give a key with --key or ATOLL_API_KEY; "atoll keys create" makes one.',
+  forbidden: 'Use a key with that scope; "atoll keys create --scope …" makes one.',
+  sandbox_not_found: '"atoll ls" shows the sandboxes of this team.',
+  sandbox_wrong_state: '"atoll info SANDBOX" shows its state; "atoll start SANDBOX" starts a stopped one.',
+  lease_held: '"atoll lease ls" shows who holds it; wait with "atoll lease acquire SANDBOX --wait 1m".',
+  lease_lost: 'Acquire the lease again and use its new token.',
+  outcome_unknown: 'Look first, or repeat it with the same --idempotency-key.',
+  operation_in_doubt: 'Look at what it acted on; "atoll operations key:KEY" tells what is known.',
+  isolation_failed: '"atoll doctor" tells what this machine lacks and how to fix it.',
+  insufficient_storage: 'Free some space in the data directory, then try again.',
+  template_not_found: 'The template "host" is always there.',
+  internal: 'The request id finds the cause in the log of the server.',
+};
+
+export function explainError(error: unknown): Explanation {
+  if (isPlatformError(error)) {
+    const { code, message, details, requestId } = error;
+    const hint = hints[code] ?? errorCatalog[code].meaning;
+    const origin = requestId === undefined ? code : `${code}, ${requestId}`;
+    return {
+      exitCode: exitCodeOf[code],
+      text: `atoll: ${message}\n  ${hint}\n  (${origin})\n`,
+      json: { error: { code, message, details, ...(requestId !== undefined && { requestId }) } },
+    };
+  }
+  if (error instanceof CliError) return explained(error, error.exitCode, error.hint);
+  if (isStartError(error)) return explained(error, exitCodes.notConfigured, '');
+  if (error instanceof Error && error.name === 'AbortError') {
+    return {
+      exitCode: exitCodes.interrupted,
+      text: '',
+      json: { error: { code: 'interrupted', message: 'Interrupted.' } },
+    };
+  }
+  const message = error instanceof Error ? error.message : String(error);
+  return {
+    exitCode: exitCodes.bug,
+    text: `atoll: ${error instanceof Error ? (error.stack ?? message) : message}\n  This is a bug in atoll.\n`,
+    json: { error: { code: 'bug', message } },
+  };
+}
+
+function explained(error: { readonly message: string; readonly code: string }, exitCode: number, hint: string) {
+  const { code, message } = error;
+  return {
+    exitCode,
+    text: `atoll: ${message}\n${hint === '' ? '' : `  ${hint}\n`}`,
+    json: { error: { code, message } },
+  };
+}
+
+/** Of `app`, known by its name: loading `app` only to ask would load the whole platform. */
+function isStartError(error: unknown): error is Error & { readonly code: string } {
+  return (
+    error instanceof Error && error.name === 'StartError' && typeof (error as { code?: unknown }).code === 'string'
+  );
+}

@@ -1,0 +1,128 @@
+/** The command line: every command, the options they share, and what each outcome exits with. */
+import { Command, CommanderError, Option } from 'commander';
+import type { CliIo } from './cli-io.ts';
+import { Actions, type AddCommand } from './command-adder.ts';
+import { addCreate } from './commands/create.ts';
+import { addDoctor } from './commands/doctor.ts';
+import { addEvents } from './commands/events.ts';
+import { addExec } from './commands/exec.ts';
+import { addExtend } from './commands/extend.ts';
+import { addInfo } from './commands/info.ts';
+import { addKeys } from './commands/keys.ts';
+import { addLease } from './commands/lease.ts';
+import { addLs } from './commands/ls.ts';
+import { addMetadata } from './commands/metadata.ts';
+import { addNode } from './commands/node.ts';
+import { addOperations } from './commands/operations.ts';
+import { addReconcile } from './commands/reconcile.ts';
+import { addRm } from './commands/rm.ts';
+import { addServe } from './commands/serve.ts';
+import { addStart } from './commands/start.ts';
+import { addStop } from './commands/stop.ts';
+import { addTeams } from './commands/teams.ts';
+import { addTokens } from './commands/tokens.ts';
+import { addUsers } from './commands/users.ts';
+import { addWebhooks } from './commands/webhooks.ts';
+import { exitCodes } from './exit-codes.ts';
+import { explainError } from './explain-error.ts';
+import { processIo } from './process-io.ts';
+
+/** In the order of the help. */
+const commands: readonly AddCommand[] = [
+  addServe,
+  addCreate,
+  addExec,
+  addLs,
+  addInfo,
+  addStop,
+  addStart,
+  addRm,
+  addMetadata,
+  addExtend,
+  addLease,
+  addEvents,
+  addKeys,
+  addTokens,
+  addUsers,
+  addTeams,
+  addWebhooks,
+  addOperations,
+  addReconcile,
+  addDoctor,
+  addNode,
+];
+
+/** `finish` hears the exit code of the command that ran. */
+export function buildProgram(io: CliIo = processIo(), finish: (exitCode: number) => void = () => {}): Command {
+  const program = new Command('atoll')
+    .description('Linux sandboxes that many AI agents can share safely.')
+    .version(io.version)
+    .option('--json', 'print the result as JSON and nothing else on stdout')
+    .addOption(new Option('--url <url>', 'the server').env('ATOLL_URL'))
+    .addOption(new Option('--key <key>', 'the API key').env('ATOLL_API_KEY'))
+    .addOption(new Option('--data <directory>', 'of a server on this machine').env('ATOLL_DATA'))
+    .configureHelp({ showGlobalOptions: true })
+    .exitOverride();
+  const actions = new Actions(io, finish);
+  for (const add of commands) add(program, actions);
+  configureAll(program);
+  return program;
+}
+
+/** Runs one command line and answers with the exit code. */
+export async function runProgram(words: readonly string[], io: CliIo): Promise<number> {
+  let exitCode: number = exitCodes.done;
+  const writes: Promise<void>[] = [];
+  const program = buildProgram(io, (code) => {
+    exitCode = code;
+  });
+  configureOutput(program, io, writes);
+  try {
+    await program.parseAsync([...words], { from: 'user' });
+  } catch (error) {
+    exitCode = await reportFailure(error, { io, isJson: words.slice(0, indexOfCommand(words)).includes('--json') });
+  }
+  await Promise.all(writes);
+  return exitCode;
+}
+
+async function reportFailure(
+  error: unknown,
+  options: { readonly io: CliIo; readonly isJson: boolean },
+): Promise<number> {
+  const { io, isJson } = options;
+  if (error instanceof CommanderError) {
+    // Commander has told it already, help and version included, which are no failures.
+    if (error.exitCode === 0) return exitCodes.done;
+    const message = error.message.replace(/^error: /, '');
+    if (isJson) await io.stdout.write(`${JSON.stringify({ error: { code: 'usage', message } })}\n`);
+    return exitCodes.usage;
+  }
+  const { text, json, exitCode } = explainError(error);
+  if (isJson) await io.stdout.write(`${JSON.stringify(json)}\n`);
+  if (text !== '') await io.stderr.write(text);
+  return exitCode;
+}
+
+/** What stands behind `--` belongs to the command that is run, not to us. */
+function indexOfCommand(words: readonly string[]): number {
+  const index = words.indexOf('--');
+  return index === -1 ? words.length : index;
+}
+
+/** Commander copies such settings to commands only when they are made, and to theirs not at all. */
+function configureAll(command: Command): void {
+  for (const inner of command.commands) {
+    inner.copyInheritedSettings(command);
+    configureAll(inner);
+  }
+}
+
+function configureOutput(command: Command, io: CliIo, writes: Promise<void>[]): void {
+  command.configureOutput({
+    writeOut: (text) => writes.push(io.stdout.write(text)),
+    writeErr: (text) => writes.push(io.stderr.write(text)),
+    outputError: (text, write) => write(text.replace(/^error: /, 'atoll: ')),
+  });
+  for (const inner of command.commands) configureOutput(inner, io, writes);
+}

@@ -1,0 +1,228 @@
+/**
+ * Calls declared routes over fetch, and turns whatever goes wrong into a `PlatformError`.
+ *
+ *  - A refusal of the server is thrown again with its code, details and request id.
+ *  - `server_unreachable`: nothing was sent, or it was only a look.
+ *  - `outcome_unknown`: a change was sent and its answer was lost.
+ *  - The caller's own signal: its reason is thrown, as fetch does.
+ *
+ * A request is repeated, a bounded number of times, only where that is harmless: the error promises that nothing was
+ * changed, or the request is a look, or it has an idempotency key.
+ */
+import {
+  type AnyRoute,
+  type BodyInputOf,
+  type Conditions,
+  conditionHeaders,
+  type ErrorCode,
+  isErrorCode,
+  isPlatformError,
+  type ParamsInputOf,
+  PlatformError,
+  type QueryInputOf,
+  type ResultOf,
+} from '../protocol/index.ts';
+import { isNeverSent } from './never-sent.ts';
+
+export interface ConnectionOptions {
+  /** Of the server: `http://127.0.0.1:7070`. */
+  readonly url: string;
+  readonly apiKey: string;
+  readonly fetch?: typeof fetch;
+  /** How long an answer may take. Commands and waits for leases, which take as long as they take, have their own. */
+  readonly timeoutMs?: number;
+  /** How often a request is repeated at most where that is harmless. */
+  readonly retries?: number;
+  /** Time, for tests. */
+  readonly clock?: ClientClock;
+}
+
+export interface ClientClock {
+  nowMs(): number;
+  /** Resolves after the time, or at once when the signal aborts. */
+  wait(ms: number, signal?: AbortSignal): Promise<void>;
+}
+
+export interface CallOptions extends Conditions {
+  readonly signal?: AbortSignal;
+}
+
+export interface CallRequest<Route extends AnyRoute> extends CallOptions {
+  readonly params?: ParamsInputOf<Route>;
+  readonly query?: QueryInputOf<Route>;
+  readonly body?: BodyInputOf<Route>;
+  /** null: as long as it takes. */
+  readonly timeoutMs?: number | null;
+}
+
+const defaultTimeoutMs = 60_000;
+const defaultRetries = 3;
+const backoffFirstMs = 100;
+const backoffMaxMs = 2_000;
+
+/** Where waiting a moment helps. A lease that is held or a limit that is reached is the caller's to decide about. */
+const retriedCodes: ReadonlySet<ErrorCode> = new Set([
+  'server_unreachable',
+  'shutting_down',
+  'node_unavailable',
+  'sandbox_unavailable',
+]);
+
+export class Connection {
+  readonly url: string;
+  readonly clock: ClientClock;
+  readonly #apiKey: string;
+  readonly #fetch: typeof fetch;
+  readonly #timeoutMs: number;
+  readonly #retries: number;
+
+  constructor(options: ConnectionOptions) {
+    if (!URL.canParse(options.url)) {
+      throw new PlatformError('invalid_request', `"${options.url}" is not the URL of a server.`);
+    }
+    this.url = options.url.replace(/\/+$/, '');
+    this.clock = options.clock ?? systemClientClock;
+    this.#apiKey = options.apiKey;
+    // Called as a plain function: browsers refuse fetch on another object.
+    this.#fetch = options.fetch ?? ((...call) => fetch(...call));
+    this.#timeoutMs = options.timeoutMs ?? defaultTimeoutMs;
+    this.#retries = options.retries ?? defaultRetries;
+  }
+
+  async call<Route extends AnyRoute>(route: Route, request: CallRequest<Route> = {}): Promise<ResultOf<Route>> {
+    const isRepeatable = !route.isMutation || request.idempotencyKey !== undefined;
+    let lost: PlatformError | undefined;
+    for (let attempt = 0; ; attempt++) {
+      try {
+        const response = await this.open(route, request);
+        return await readResult(route, response, request);
+      } catch (error) {
+        if (!isPlatformError(error)) throw error;
+        const isLost = error.code === 'outcome_unknown' && error.requestId === undefined;
+        if (isLost) lost = error;
+        const mayHelp = retriedCodes.has(error.code) || (isLost && isRepeatable);
+        // Once an answer was lost, "nothing was changed" is true of the repeat only.
+        if (!mayHelp || attempt >= this.#retries) throw lost !== undefined && mayHelp ? lost : error;
+        await this.clock.wait(backoffMs(attempt), request.signal);
+        request.signal?.throwIfAborted();
+      }
+    }
+  }
+
+  /** Sends once; the answer is a success whose body is not read yet. */
+  async open<Route extends AnyRoute>(
+    route: Route,
+    request: CallRequest<Route>,
+    headers: Readonly<Record<string, string>> = {},
+  ): Promise<Response> {
+    const timeoutMs = request.timeoutMs === undefined ? this.#timeoutMs : request.timeoutMs;
+    const signals = [request.signal, timeoutMs === null ? undefined : AbortSignal.timeout(timeoutMs)].filter(
+      (signal) => signal !== undefined,
+    );
+    let response: Response;
+    try {
+      response = await this.#fetch(this.#urlOf(route, request), {
+        method: route.method,
+        headers: { ...this.#headersOf(request, timeoutMs), ...headers },
+        ...(request.body !== undefined && { body: JSON.stringify(request.body) }),
+        ...(signals.length > 0 && { signal: signals.length === 1 ? signals[0]! : AbortSignal.any(signals) }),
+      });
+    } catch (error) {
+      throw failure(route, request, error, this.url);
+    }
+    if (!response.ok) throw await refusalOf(route, response);
+    return response;
+  }
+
+  #urlOf<Route extends AnyRoute>(route: Route, request: CallRequest<Route>): string {
+    const params = (request.params ?? {}) as Readonly<Record<string, string>>;
+    const path = route.path.replaceAll(/:(\w+)/g, (_, name: string) => encodeURIComponent(params[name] ?? ''));
+    const search = new URLSearchParams();
+    for (const [name, value] of Object.entries((request.query ?? {}) as Record<string, unknown>)) {
+      if (value === undefined) continue;
+      for (const one of Array.isArray(value) ? value : [value]) search.append(name, String(one));
+    }
+    return `${this.url}${path}${search.size === 0 ? '' : `?${search}`}`;
+  }
+
+  #headersOf(request: CallRequest<AnyRoute>, timeoutMs: number | null): Record<string, string> {
+    const headers: Record<string, string> = { Authorization: `Bearer ${this.#apiKey}`, Accept: 'application/json' };
+    if (request.body !== undefined) headers['Content-Type'] = 'application/json';
+    // The server then shows now and then that it is at it, and Node's fetch does not give up after five minutes.
+    if (timeoutMs === null) headers['Prefer'] = 'processing';
+    for (const condition of ['idempotencyKey', 'leaseToken', 'generation'] as const) {
+      if (request[condition] !== undefined) headers[conditionHeaders[condition]] = String(request[condition]);
+    }
+    if (request.expectedVersion !== undefined) {
+      headers[conditionHeaders.expectedVersion] = `"${request.expectedVersion}"`;
+    }
+    return headers;
+  }
+}
+
+export const systemClientClock: ClientClock = {
+  nowMs: () => performance.now(),
+  wait: (ms, signal) =>
+    new Promise((resolve) => {
+      if (signal?.aborted) return resolve();
+      const done = () => {
+        clearTimeout(timer);
+        signal?.removeEventListener('abort', done);
+        resolve();
+      };
+      const timer = setTimeout(done, ms);
+      signal?.addEventListener('abort', done, { once: true });
+    }),
+};
+
+/** Doubles, and differs between callers, so that they do not come back all at once. */
+function backoffMs(attempt: number): number {
+  return Math.min(backoffMaxMs, backoffFirstMs * 2 ** attempt) * (0.5 + Math.random() / 2);
+}
+
+async function readResult<Route extends AnyRoute>(
+  route: Route,
+  response: Response,
+  request: CallOptions,
+): Promise<ResultOf<Route>> {
+  if (response.status === 204) return {} as ResultOf<Route>;
+  try {
+    return (await response.json()) as ResultOf<Route>;
+  } catch (error) {
+    throw failure(route, request, error, response.url);
+  }
+}
+
+async function refusalOf(route: AnyRoute, response: Response): Promise<PlatformError> {
+  const body: unknown = await response.json().catch(() => undefined);
+  const error = (body as { error?: { code?: unknown; message?: unknown; details?: unknown; requestId?: unknown } })
+    ?.error;
+  if (typeof error?.code === 'string' && isErrorCode(error.code)) {
+    return new PlatformError(error.code, String(error.message), {
+      details: (error.details ?? {}) as Readonly<Record<string, unknown>>,
+      ...(typeof error.requestId === 'string' && { requestId: error.requestId }),
+    });
+  }
+  return lostOrUnreachable(
+    route,
+    `The answer has status ${response.status} and is not one of an Atoll server. Is something else at ${response.url}?`,
+    typeof error?.code === 'string' ? { code: error.code } : undefined,
+  );
+}
+
+function failure(route: AnyRoute, request: CallOptions, error: unknown, url: string): unknown {
+  if (request.signal?.aborted) return request.signal.reason;
+  if (error instanceof Error && error.name === 'TimeoutError') {
+    return lostOrUnreachable(route, `No answer from ${url} in time.`, error);
+  }
+  if (isNeverSent(error)) {
+    return new PlatformError('server_unreachable', `No server answers at ${url}. Is it running?`, { cause: error });
+  }
+  return lostOrUnreachable(route, `The connection to ${url} was lost before the answer.`, error);
+}
+
+function lostOrUnreachable(route: AnyRoute, message: string, cause: unknown): PlatformError {
+  return route.isMutation
+    ? new PlatformError('outcome_unknown', `${message} It may or may not have taken effect.`, { cause })
+    : new PlatformError('server_unreachable', message, { cause });
+}

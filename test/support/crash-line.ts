@@ -1,0 +1,76 @@
+/**
+ * What one run of the server is connected through. Cut, it is as if the process had been killed: nothing it does reaches
+ * store, node or clock any more, and nothing is answered. What it had sent to the node before goes on there, as it would.
+ */
+import type { FaultPoints, Timers } from '../../src/base/index.ts';
+import type { NodeApi } from '../../src/protocol/index.ts';
+import type { Store } from '../../src/store/index.ts';
+
+export class CrashLine {
+  readonly #cut = new AbortController();
+  readonly #cancels = new Set<() => void>();
+
+  cut(): void {
+    this.#cut.abort();
+    for (const cancel of this.#cancels) cancel();
+    this.#cancels.clear();
+  }
+
+  store(store: Store): Store {
+    return {
+      transact: (work) => this.#pass(() => store.transact(work)),
+      read: (work) => this.#pass(() => store.read(work)),
+      close: () => store.close(),
+    };
+  }
+
+  faults(faults: FaultPoints): FaultPoints {
+    return { hit: (name) => this.#pass(() => faults.hit(name)) };
+  }
+
+  timers(timers: Timers): Timers {
+    return {
+      after: (delayMs, run) => {
+        if (this.#cut.signal.aborted) return () => {};
+        const cancel = timers.after(delayMs, () => {
+          this.#cancels.delete(cancel);
+          run();
+        });
+        this.#cancels.add(cancel);
+        return () => {
+          this.#cancels.delete(cancel);
+          cancel();
+        };
+      },
+    };
+  }
+
+  node(node: NodeApi): NodeApi {
+    return {
+      describe: (...given) => this.#pass(() => node.describe(...given)),
+      inventory: (...given) => this.#pass(() => node.inventory(...given)),
+      findSandbox: (...given) => this.#pass(() => node.findSandbox(...given)),
+      createSandbox: (...given) => this.#pass(() => node.createSandbox(...given)),
+      startSandbox: (...given) => this.#pass(() => node.startSandbox(...given)),
+      stopSandbox: (...given) => this.#pass(() => node.stopSandbox(...given)),
+      deleteSandbox: (...given) => this.#pass(() => node.deleteSandbox(...given)),
+      applySettings: (...given) => this.#pass(() => node.applySettings(...given)),
+      exec: (...given) => this.#pass(() => node.exec(...given)),
+      findRun: (...given) => this.#pass(() => node.findRun(...given)),
+      watch: (signal) => node.watch(AbortSignal.any([signal, this.#cut.signal])),
+    };
+  }
+
+  async #pass<Result>(call: () => Promise<Result>): Promise<Result> {
+    await this.#alive();
+    try {
+      return await call();
+    } finally {
+      await this.#alive();
+    }
+  }
+
+  #alive(): Promise<void> | undefined {
+    return this.#cut.signal.aborted ? new Promise(() => {}) : undefined;
+  }
+}

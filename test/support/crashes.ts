@@ -1,0 +1,156 @@
+/** What tests of crashes have in common: calls that are cut off, repeats that are asked for, and a look at every side of the truth. */
+import { createHash } from 'node:crypto';
+import { readdir, readFile, realpath } from 'node:fs/promises';
+import { join } from 'node:path';
+import { setTimeout as delay } from 'node:timers/promises';
+import { expect, vi } from 'vitest';
+import { NodeClient } from '../../src/node/index.ts';
+import { isPlatformError, type NodeSandbox, type SandboxId, type SandboxView } from '../../src/protocol/index.ts';
+import { Atoll, Sandbox } from '../../src/sdk/index.ts';
+import type { Daemon, Platform } from './platform.ts';
+
+/** For a machine that does ten other things; what is waited for comes within moments on an idle one. */
+export const patience = { timeout: 30_000, interval: 50 } as const;
+
+/** Reconcile comes round often, so that tests do not wait for it. */
+export const briskSettings = { reconcileIntervalMs: 300 } as const;
+
+/** A client that never repeats by itself: what a crash does to one request is seen as it is. */
+export function impatient(platform: Platform): Atoll {
+  return new Atoll({ url: platform.server.url, apiKey: platform.key, retries: 0 });
+}
+
+/** The error of a call that must fail, when the process that should have died over it is gone. */
+export async function interrupted(daemon: Daemon, call: Promise<unknown>): Promise<{ code: string }> {
+  const error = await call.then(
+    () => {
+      throw new Error('The call was answered, though its process should have died.');
+    },
+    (error: unknown) => error,
+  );
+  await daemon.died;
+  if (!isPlatformError(error)) throw error;
+  return { code: error.code };
+}
+
+/** Asks again while nobody could answer, as a caller with an idempotency key would. */
+export async function untilAnswered<Result>(ask: () => Promise<Result>): Promise<Result> {
+  const limit = performance.now() + patience.timeout;
+  for (;;) {
+    try {
+      return await ask();
+    } catch (error) {
+      const isOpen = isPlatformError(
+        error,
+        'server_unreachable',
+        'outcome_unknown',
+        'node_unavailable',
+        'sandbox_unavailable',
+        'shutting_down',
+      );
+      if (!isOpen || performance.now() > limit) throw error;
+      await delay(patience.interval);
+    }
+  }
+}
+
+/** Calls the node itself, past the control plane. Needs the node in a process of its own. */
+export async function withNode<Result>(
+  platform: Platform,
+  work: (node: NodeClient) => Promise<Result>,
+): Promise<Result> {
+  if (platform.node === undefined) throw new Error('The node is not a process of its own.');
+  const token = (await readFile(join(platform.dataDirectory, 'far', 'node-token'), 'utf8')).trim();
+  const node = new NodeClient({ url: platform.node.url, token });
+  try {
+    return await work(node);
+  } finally {
+    node.close();
+  }
+}
+
+/** Waits until record, list, node and the file inside tell the same, and returns that. */
+export function agreed(platform: Platform, sandboxId: string): Promise<{ view: SandboxView; node: NodeSandbox }> {
+  return vi.waitFor(async () => {
+    const view = await platform.client.sandboxes.get(sandboxId);
+    const listed = (await platform.client.sandboxes.list()).items.find(({ id }) => id === sandboxId);
+    const node = await withNode(platform, (api) => api.findSandbox(sandboxId as SandboxId));
+    if (node === undefined) throw new Error(`The node does not have ${sandboxId}.`);
+    expect(listed).toEqual(view);
+    expect({
+      state: view.state,
+      generation: view.generation,
+      metadata: view.metadata,
+      metadataVersion: view.metadataVersion,
+      expiresAt: view.expiresAt,
+    }).toEqual({
+      state: node.life.kind === 'running' ? 'running' : 'stopped',
+      generation: node.generation,
+      metadata: node.settings.metadata,
+      metadataVersion: node.settings.metadataVersion,
+      expiresAt: node.settings.expiresAtMs === null ? null : new Date(node.settings.expiresAtMs).toISOString(),
+    });
+    if (view.state === 'running') expect(await fileInside(platform, sandboxId)).toEqual(mapOf(view));
+    return { view, node };
+  }, patience);
+}
+
+/** As the sandbox itself sees it. Read on the node, past a lease that somebody may hold. */
+async function fileInside(platform: Platform, sandboxId: string): Promise<unknown> {
+  const path = join(platform.nodeDirectory, 'sandboxes', sandboxId, 'shared', 'metadata.json');
+  return JSON.parse(await readFile(path, 'utf8'));
+}
+
+function mapOf(view: SandboxView) {
+  return { version: view.metadataVersion, metadata: view.metadata };
+}
+
+/** Removes what a failed test left, so that the next one begins with nothing. */
+export async function removeSandboxes(platform: Platform): Promise<void> {
+  if (platform.node !== undefined && hasEnded(platform.node)) await platform.startNode();
+  if (hasEnded(platform.server)) await platform.startServer();
+  for await (const view of platform.client.sandboxes.iterate()) {
+    const sandbox = new Sandbox(platform.client.connection, view);
+    await sandbox.delete({ force: true });
+  }
+}
+
+function hasEnded({ child }: Daemon): boolean {
+  return child.exitCode !== null || child.signalCode !== null;
+}
+
+/** Waits until the node and this machine have these sandboxes and nothing else of the platform. */
+export async function expectOnly(platform: Platform, ids: readonly string[]): Promise<void> {
+  const sorted = [...ids].sort();
+  await vi.waitFor(async () => {
+    const recorded: string[] = [];
+    for await (const { id } of platform.client.sandboxes.iterate()) recorded.push(id);
+    expect(recorded.sort()).toEqual(sorted);
+    for (const [name, wanted] of [
+      ['sandboxes', sorted],
+      ['making', []],
+      ['trash', []],
+    ] as const) {
+      expect((await readdir(join(platform.nodeDirectory, name))).sort(), name).toEqual(wanted);
+    }
+    const groups = new Set((await groupsOf(platform)).map((path) => path.slice(path.lastIndexOf('/') + 1)));
+    for (const id of groups) expect(sorted).toContain(id);
+  }, patience);
+}
+
+/** The control groups that its sandboxes have now. */
+export async function groupsOf(platform: Platform): Promise<string[]> {
+  const directory = await realpath(platform.nodeDirectory);
+  const name = `atoll-${createHash('sha256').update(directory).digest('hex').slice(0, 16)}`;
+  const found: string[] = [];
+  for (const top of ['', ...(await directoriesIn('/sys/fs/cgroup'))]) {
+    const root = join('/sys/fs/cgroup', top, name);
+    for (const child of await directoriesIn(root)) found.push(join(root, child));
+  }
+  return found;
+}
+
+async function directoriesIn(path: string): Promise<string[]> {
+  const entries = await readdir(path, { withFileTypes: true }).catch(() => []);
+  return entries.filter((entry) => entry.isDirectory()).map(({ name }) => name);
+}
