@@ -34,9 +34,16 @@ test('a script is read, and a misspelt one refused', async () => {
   await expect(parseFaults('a=error, b=delay:1').hit('a')).rejects.toThrow('"a" fails as it was told');
   await parseFaults('a=error, b=delay:1').hit('b');
   await parseFaults('').hit('a');
-  for (const text of ['a', 'a=', 'a=explode', 'a=delay', 'a=delay:x', '=crash', 'a=crash;b=crash']) {
+  for (const text of ['a', 'a=', 'a=explode', 'a=delay', 'a=delay:x', '=crash', '>a=crash', 'a=crash;b=crash']) {
     expect(() => parseFaults(text), text).toThrow('is not a fault');
   }
+});
+
+test('a fault behind another point waits until that one was hit', async () => {
+  const faults = parseFaults('first>second=error');
+  await faults.hit('second');
+  await faults.hit('first');
+  await expect(faults.hit('second')).rejects.toThrow('"second" fails as it was told');
 });
 
 test('a crash is a SIGKILL, and nothing after the point runs', async () => {

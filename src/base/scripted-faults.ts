@@ -1,7 +1,7 @@
 /**
  * Fault points that do something: for tests of what a crash, a failure or a pause at one place leaves behind. A real
  * process takes its script as text, "after-journal-operation=crash,store-before-commit=delay:50"; a test in the same
- * process holds a point until it has looked.
+ * process holds a point until it has looked. "a>b=crash" waits with b until a was hit: for a point that everybody passes.
  */
 import { setTimeout as delay } from 'node:timers/promises';
 import { assertNever } from './assert.ts';
@@ -21,6 +21,8 @@ export interface Gate {
 
 export class ScriptedFaults implements FaultPoints {
   readonly #actions: Map<string, FaultAction>;
+  /** By the point that puts them in place. */
+  readonly #later = new Map<string, readonly [string, FaultAction]>();
   readonly #gates = new Map<string, { reached: () => void; opened: Promise<void> }>();
 
   constructor(actions: Iterable<readonly [string, FaultAction]> = []) {
@@ -34,11 +36,18 @@ export class ScriptedFaults implements FaultPoints {
       await gate.opened;
     }
     const action = this.#actions.get(name);
+    const later = this.#later.get(name);
+    if (later) this.set(...later);
     if (action) await act(action);
   }
 
   set(name: string, action: FaultAction): void {
     this.#actions.set(name, action);
+  }
+
+  /** From the next hit of `point` on. */
+  setAfter(point: string, name: string, action: FaultAction): void {
+    this.#later.set(point, [name, action]);
   }
 
   clear(name: string): void {
@@ -61,17 +70,25 @@ export class ScriptedFaults implements FaultPoints {
 
 /** Refuses what it does not understand: a test with a misspelt script would pass for nothing. */
 export function parseFaults(text: string): ScriptedFaults {
-  const entries = text.split(',').map((entry) => entry.trim());
-  return new ScriptedFaults(entries.filter((entry) => entry !== '').map(parseEntry));
+  const faults = new ScriptedFaults();
+  for (const entry of text.split(',').map((entry) => entry.trim())) if (entry !== '') addEntry(faults, entry);
+  return faults;
 }
 
-function parseEntry(entry: string): readonly [string, FaultAction] {
-  const match = /^(?<name>[a-z0-9-]+)=(?:(?<crash>crash)|(?<error>error)|delay:(?<delayMs>\d{1,6}))$/.exec(entry);
-  const { name, crash, error, delayMs } = match?.groups ?? {};
+const entryPattern =
+  /^(?:(?<point>[a-z0-9-]+)>)?(?<name>[a-z0-9-]+)=(?:(?<crash>crash)|(?<error>error)|delay:(?<delayMs>\d{1,6}))$/;
+
+function addEntry(faults: ScriptedFaults, entry: string): void {
+  const { point, name, crash, error, delayMs } = entryPattern.exec(entry)?.groups ?? {};
   if (!name) throw new Error(`"${entry}" is not a fault: write name=crash, name=error or name=delay:<ms>.`);
-  if (crash) return [name, { kind: 'crash' }];
-  if (error) return [name, { kind: 'error', error: new Error(`The fault point "${name}" fails as it was told.`) }];
-  return [name, { kind: 'delay', delayMs: Number(delayMs) }];
+  const failure = new Error(`The fault point "${name}" fails as it was told.`);
+  const action: FaultAction = crash
+    ? { kind: 'crash' }
+    : error
+      ? { kind: 'error', error: failure }
+      : { kind: 'delay', delayMs: Number(delayMs) };
+  if (point) faults.setAfter(point, name, action);
+  else faults.set(name, action);
 }
 
 async function act(action: FaultAction): Promise<void> {

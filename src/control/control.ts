@@ -7,6 +7,7 @@ import { Events } from './events.ts';
 import { Execution } from './execution.ts';
 import { LeaseGate } from './lease-gate.ts';
 import { LeaseGrants } from './lease-grants.ts';
+import { LeaseKeeper } from './lease-keeper.ts';
 import { Leases } from './leases.ts';
 import { MetadataService } from './metadata.ts';
 import { Mutations } from './mutations.ts';
@@ -14,6 +15,7 @@ import { Operations } from './operations.ts';
 import { Reconciler } from './reconciler.ts';
 import { Repairs } from './repairs.ts';
 import { SandboxLanes } from './sandbox-lanes.ts';
+import { SandboxLives } from './sandbox-lives.ts';
 import { SandboxRecords } from './sandbox-records.ts';
 import { Sandboxes } from './sandboxes.ts';
 import { type Deliver, Webhooks } from './webhooks.ts';
@@ -43,6 +45,7 @@ export class Control {
   readonly operations: Operations;
   readonly reconciler: Reconciler;
   readonly #context: ControlContext;
+  readonly #keeper: LeaseKeeper;
   readonly #mutations: Mutations;
   readonly #loops: readonly BackgroundLoop[];
   readonly #closing = new AbortController();
@@ -57,20 +60,26 @@ export class Control {
     this.#context = context;
     this.#mutations = mutations;
     this.metadata = new MetadataService(context, { records, mutations, gate });
-    this.sandboxes = new Sandboxes(context, { records, mutations, gate, metadata: this.metadata });
+    const lives = new SandboxLives(context, { records, mutations, gate });
+    this.sandboxes = new Sandboxes(context, { records, mutations, metadata: this.metadata, lives });
     this.execution = new Execution(context, { records, mutations, gate });
-    this.leases = new Leases(context, { records, mutations, gate, grants });
+    this.#keeper = new LeaseKeeper(context, { grants, gate });
+    this.leases = new Leases(context, { records, mutations, keeper: this.#keeper });
     this.who = new Who(context, { mutations, records });
     this.events = new Events(context);
     this.webhooks = new Webhooks(context, { mutations, deliver });
     this.operations = new Operations(context);
     const repairs = new Repairs(context, {
       records,
-      finishDelete: (lane, record) => this.sandboxes.finishDelete(lane, record),
-      releaseLease: (lane, record) => grants.repair(lane, record),
+      finishDelete: (lane, record) => lives.finishDelete(lane, record),
+      releaseLease: async (lane, record) => {
+        await grants.vacateSandbox(lane, record, { why: 'lost', by: 'reconcile' });
+        gate.opened(record.id);
+      },
+      leaseGone: (sandboxId) => this.#keeper.endOn(sandboxId),
     });
-    this.sandboxes.onDeleted((sandboxId) => this.leases.dropSandbox(sandboxId));
-    this.reconciler = new Reconciler(context, { records, repairs, isLeased: (id) => this.leases.isHeld(id) });
+    lives.onDeleted((sandboxId) => this.#keeper.endOn(sandboxId));
+    this.reconciler = new Reconciler(context, { records, repairs, isLeased: (id) => this.#keeper.queue.isBusy(id) });
     this.#loops = [
       this.#loop(trimIntervalMs, () => this.operations.trim()),
       this.#loop(webhookIntervalMs, async () => {
@@ -80,14 +89,14 @@ export class Control {
   }
 
   async open(): Promise<void> {
-    await this.leases.open();
+    await this.#keeper.open();
     this.reconciler.start();
     for (const loop of this.#loops) loop.start();
   }
 
   async close(): Promise<void> {
     this.#closing.abort();
-    this.leases.close();
+    this.#keeper.close();
     await this.reconciler.close();
     await Promise.all(this.#loops.map((loop) => loop.close()));
     this.#context.events.notify();
@@ -130,7 +139,7 @@ export class Control {
       gauge('atoll_lanes_busy', 'Sandboxes that are being changed.', lanes.busy),
       gauge('atoll_sandboxes_in_doubt', 'Sandboxes whose last change has an unknown outcome.', lanes.doubtful.length),
       gauge('atoll_operations_running', 'Mutations under an idempotency key that run now.', this.#mutations.running),
-      gauge('atoll_leases_held', 'Leases that are held.', this.leases.heldCount),
+      gauge('atoll_leases_held', 'Leases that are held.', this.#keeper.count),
       {
         name: 'atoll_reconcile_actions_total',
         help: 'Differences between records and nodes that were settled.',

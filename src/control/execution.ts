@@ -16,7 +16,7 @@ import type { ControlContext } from './context.ts';
 import type { LeaseGate } from './lease-gate.ts';
 import { notRunning } from './metadata.ts';
 import type { Mutations, Operation } from './mutations.ts';
-import { checkGeneration, type SandboxRecords } from './sandbox-records.ts';
+import { checkGeneration, lifeIn, lifeOf, type SandboxRecords } from './sandbox-records.ts';
 import { checkEnvironment } from './sandboxes.ts';
 
 type ExecBody = BodyOf<typeof routes.exec>;
@@ -46,14 +46,12 @@ export class Execution {
   ): Promise<ExecResult> {
     checkCommand(body.command);
     checkEnvironment(body.env ?? {});
-    const life =
-      conditions.idempotencyKey === undefined ? undefined : lifeOf(await this.#records.get(caller, sandboxId));
     return await this.#mutations.run({
       caller,
       kind: 'exec',
       conditions,
       request: { sandboxId, body },
-      ...(life !== undefined && { subject: () => life }),
+      about: (tables) => lifeIn(tables, sandboxId),
       effect: (operation) =>
         this.#gate.pass(sandboxId, conditions, () =>
           this.#run({ caller, sandboxId, conditions, body, operation }, signal),
@@ -79,19 +77,15 @@ export class Execution {
   /** After a crash: init knows whether this run was started, as long as it is the same life. */
   async #resume(asked: Asked, signal: AbortSignal | undefined): Promise<ExecResult> {
     const { caller, sandboxId, operation } = asked;
-    const record = await this.#records.get(caller, sandboxId);
-    const { nodeId, generation, state } = record;
-    if (state.kind !== 'running' || operation.subjectId !== lifeOf(record)) throw inDoubt(operation, 'unknown', null);
+    const record = await this.#records.find(sandboxId);
+    const isThere = record?.teamId === caller.teamId && record.state.kind === 'running';
+    if (!isThere || operation.subjectId !== lifeOf(record)) throw inDoubt(operation, 'unknown', null);
+    const { nodeId, generation } = record;
     const order = { sandboxId, generation, runId: operation.id };
     const run = await this.#context.nodes.call(nodeId, (node) => node.findRun(order));
     if (run.kind === 'unknown') return await this.#run(asked, signal);
     throw inDoubt(operation, run.kind, run.kind === 'ended' ? run.exitCode : null);
   }
-}
-
-/** Which life an operation under a key was meant for; kept with the key. */
-function lifeOf(record: SandboxRecord): string {
-  return `${record.id} ${record.generation}`;
 }
 
 interface Asked {
@@ -158,7 +152,9 @@ function keepOutput(result: ExecResult): ExecResult {
 function inDoubt(operation: Operation, run: string, exitCode: number | null): PlatformError {
   const details = { operationId: operation.id, run, exitCode };
   const message =
-    'The command was started before the server was interrupted; its output is lost, and it is not run again.';
+    run === 'unknown'
+      ? 'The command may have been started before it was interrupted, in a life that is over; it is not run again.'
+      : 'The command was started before it was interrupted; its output is lost, and it is not run again.';
   return new PlatformError('operation_in_doubt', message, { details });
 }
 

@@ -1,17 +1,22 @@
 /**
- * Carries grants and ends of leases out on store and nodes. A sandbox's token is applied on its node before it is committed, in the
- * sandbox's lane; a lease on several resources counts only when all have it, and is taken back as a whole otherwise.
+ * Carries grants and ends of leases out on store and nodes. A sandbox's token is applied on its node before it is committed,
+ * in the sandbox's lane; a lease on several resources counts only when all have it.
+ *
+ * Nothing here is undone: a grant that fails midway is cleared by its caller, who keeps the resources busy until then.
  */
-import { isId, type SandboxId } from '../protocol/index.ts';
+import { isId, PlatformError, type SandboxId } from '../protocol/index.ts';
 import type { LeaseHolder, LeaseRecord, SandboxRecord, Tables } from '../store/index.ts';
 import type { ControlContext } from './context.ts';
+import { appendLeaseEvent, type LeasePlace, vacateRow } from './lease-rows.ts';
 import type { EndReason, HeldLease, LeaseRequest, LeaseTerms } from './lease-types.ts';
 import type { Lane } from './sandbox-lanes.ts';
-import { notFound, type SandboxRecords, type SettingsUpdate } from './sandbox-records.ts';
+import { notFound, type SandboxRecords } from './sandbox-records.ts';
 
-interface Ended {
-  readonly lease: HeldLease;
-  readonly why: EndReason;
+interface LeaseMark {
+  readonly leaseToken?: number;
+  readonly leaseHeld: boolean;
+  readonly by: string;
+  readonly also: (tables: Tables) => Promise<void>;
 }
 
 export class LeaseGrants {
@@ -25,140 +30,112 @@ export class LeaseGrants {
 
   async announce(request: LeaseRequest): Promise<void> {
     await this.#context.store.transact(async (tables) => {
-      for (const resource of request.resources) await this.#append(tables, 'lease.requested', request, resource, null);
+      for (const resource of request.resources) await this.#tell(tables, 'lease.requested', request, resource, null);
     });
     this.#context.events.notify();
   }
 
-  /** With `ended`, the resources pass from one holder to the next in one step each. */
-  async grant(request: LeaseRequest, ended?: Ended): Promise<HeldLease> {
-    const isSingle = request.resources.length === 1;
+  /** With `ended`, a single resource passes from its holder to this one in one step. */
+  async grant(request: LeaseRequest, ended?: EndReason): Promise<HeldLease> {
     const tokens: number[] = [];
-    try {
-      for (const resource of request.resources) {
-        tokens.push(await this.#grantOne(request, resource, { acknowledged: isSingle, ended }));
-      }
-      if (!isSingle) await this.#acknowledge(request, tokens);
-    } catch (error) {
-      const taken = { ...request, resources: request.resources.slice(0, tokens.length) };
-      if (tokens.length > 0) await this.end(this.#heldOf(taken, tokens), 'lost');
-      throw error;
-    }
-    return this.#heldOf(request, tokens);
+    for (const resource of request.resources) tokens.push(await this.#grantOne(request, resource, ended));
+    const lease = this.#heldOf(request, tokens);
+    if (request.resources.length > 1) await this.#acknowledge(lease);
+    return lease;
   }
 
-  async end(lease: HeldLease, why: EndReason): Promise<void> {
-    for (const [index, resource] of lease.resources.entries()) {
-      const token = lease.tokens[index] ?? 0;
-      const forget = async (tables: Tables) => {
-        await tables.leases.put({ teamId: lease.teamId, resource, token, holder: null });
-        await this.#append(tables, `lease.${why}`, lease, resource, token);
-      };
-      if (!isId('sandbox', resource)) {
-        await this.#context.store.transact(forget);
-        this.#context.events.notify();
-        continue;
-      }
+  /** Whoever has the resource has it no more; harmless to repeat. */
+  async vacate(lease: LeaseTerms, resource: string, why: EndReason): Promise<void> {
+    if (isId('sandbox', resource)) {
       await this.#context.lanes.run(resource, async (lane) => {
         const record = await this.#records.find(resource);
-        if (record === undefined || record.leaseToken !== token || !record.leaseHeld) return;
-        await this.#change(lane, record, {
-          leaseHeld: false,
-          by: lease.keyId,
-          operationId: null,
-          events: [],
-          also: forget,
-        });
+        if (record !== undefined) await this.vacateSandbox(lane, record, { why, by: lease.keyId });
       });
+      return;
     }
+    await this.#forget({ teamId: lease.teamId, resource }, why);
   }
 
+  async vacateSandbox(lane: Lane, record: SandboxRecord, end: { why: EndReason; by: string }): Promise<void> {
+    const place = { teamId: record.teamId, resource: record.id };
+    if (!record.leaseHeld) return await this.#forget(place, end.why);
+    const also = (tables: Tables) => vacateRow(tables, place, { why: end.why, atMs: this.#context.clock.nowMs() });
+    await this.#mark(lane, record, { leaseHeld: false, by: end.by, also });
+  }
+
+  /** The term as it is now; of a lease that has ended meanwhile, nothing. */
   async writeTerm(lease: HeldLease): Promise<void> {
+    const { bootId } = this.#context.clock;
+    const { ttlMs, endsAtBootMs } = lease;
     await this.#context.store.transact(async (tables) => {
-      for (const [index, resource] of lease.resources.entries()) {
-        const token = lease.tokens[index] ?? 0;
-        const found = await tables.leases.find({ teamId: lease.teamId, resource });
-        if (found?.holder?.leaseId !== lease.id) continue;
-        await tables.leases.put(this.#recordOf(lease, { resource, token, acknowledged: true }));
+      for (const resource of lease.resources) {
+        const row = await tables.leases.find({ teamId: lease.teamId, resource });
+        if (row?.holder?.leaseId !== lease.id) continue;
+        await tables.leases.put({ ...row, holder: { ...row.holder, ttlMs, endsAtBootMs, bootId } });
       }
     });
   }
 
-  /** Takes the mark of a lease that nobody holds off a sandbox. In its lane. */
-  async repair(lane: Lane, record: SandboxRecord): Promise<void> {
-    await this.#change(lane, record, { leaseHeld: false, by: 'reconcile', operationId: null, events: [] });
+  async #grantOne(request: LeaseRequest, resource: string, ended: EndReason | undefined): Promise<number> {
+    const isWhole = request.resources.length === 1;
+    const put = async (tables: Tables, token: number) => {
+      const place = { teamId: request.teamId, resource };
+      if (ended !== undefined) await vacateRow(tables, place, { why: ended, atMs: this.#context.clock.nowMs() });
+      await tables.leases.put(this.#rowOf(this.#heldOf(request, []), { resource, token, acknowledged: isWhole }));
+      if (isWhole) await this.#tell(tables, 'lease.granted', request, resource, token);
+    };
+    if (isId('sandbox', resource)) return await this.#grantSandbox(request, resource, put);
+    const token = await this.#context.store.transact(async (tables) => {
+      const row = await tables.leases.find({ teamId: request.teamId, resource });
+      const next = (row?.token ?? 0) + 1;
+      await put(tables, next);
+      return next;
+    });
+    this.#context.events.notify();
+    return token;
   }
 
-  async #grantOne(request: LeaseRequest, resource: string, how: { acknowledged: boolean; ended: Ended | undefined }) {
-    const put = async (tables: Tables, token: number) => {
-      await tables.leases.put(
-        this.#recordOf(this.#heldOf(request, []), { resource, token, acknowledged: how.acknowledged }),
-      );
-      if (how.ended !== undefined) {
-        await this.#append(tables, `lease.${how.ended.why}`, how.ended.lease, resource, token - 1);
-      }
-      if (how.acknowledged) await this.#append(tables, 'lease.granted', request, resource, token);
-    };
-    if (!isId('sandbox', resource)) {
-      const token = await this.#context.store.transact(async (tables) => {
-        const found = await tables.leases.find({ teamId: request.teamId, resource });
-        const next = (found?.token ?? 0) + 1;
-        await put(tables, next);
-        return next;
-      });
-      this.#context.events.notify();
-      return token;
-    }
-    return await this.#context.lanes.run(resource, async (lane) => {
-      const record = await this.#find(request, resource);
+  #grantSandbox(
+    request: LeaseRequest,
+    sandboxId: SandboxId,
+    put: (tables: Tables, token: number) => Promise<void>,
+  ): Promise<number> {
+    return this.#context.lanes.run(sandboxId, async (lane) => {
+      const record = await this.#records.get(request, sandboxId);
+      checkCanBeLeased(record);
       const token = record.leaseToken + 1;
-      await this.#change(lane, record, {
-        leaseToken: token,
-        leaseHeld: true,
-        by: request.keyId,
-        operationId: null,
-        events: [],
-        also: (tables) => put(tables, token),
-      });
+      const also = (tables: Tables) => put(tables, token);
+      await this.#mark(lane, record, { leaseToken: token, leaseHeld: true, by: request.keyId, also });
       return token;
     });
   }
 
   /** A sandbox that does not run has no node to tell: what it starts with carries the token. */
-  async #change(lane: Lane, record: SandboxRecord, update: SettingsUpdate): Promise<void> {
+  async #mark(lane: Lane, record: SandboxRecord, mark: LeaseMark): Promise<void> {
+    const { by, also, ...marks } = mark;
     if (record.state.kind === 'running') {
-      await this.#records.change(lane, record, update);
+      await this.#records.change(lane, record, { ...marks, by, operationId: null, events: [], also });
       return;
     }
-    const next: SandboxRecord = {
-      ...record,
-      leaseToken: update.leaseToken ?? record.leaseToken,
-      leaseHeld: update.leaseHeld ?? record.leaseHeld,
-      version: record.version + 1,
-      updatedAtMs: this.#context.clock.nowMs(),
-    };
-    await this.#records.commit(lane, {
-      record: next,
-      events: update.events,
-      ...(update.also && { also: update.also }),
-    });
+    const marked = { ...this.#records.withState(record, record.state), ...marks };
+    await this.#records.commit(lane, { record: marked, events: [], also });
   }
 
-  async #find(request: LeaseRequest, sandboxId: SandboxId): Promise<SandboxRecord> {
-    const record = await this.#records.find(sandboxId);
-    if (record === undefined || record.state.kind === 'deleting') throw notFound(sandboxId);
-    return await this.#records.get(request, sandboxId);
-  }
-
-  async #acknowledge(request: LeaseRequest, tokens: readonly number[]): Promise<void> {
-    const held = this.#heldOf(request, tokens);
+  async #acknowledge(lease: HeldLease): Promise<void> {
+    await this.#context.faults.hit('before-acknowledge-lease');
     await this.#context.store.transact(async (tables) => {
-      for (const [index, resource] of request.resources.entries()) {
-        const token = tokens[index] ?? 0;
-        await tables.leases.put(this.#recordOf(held, { resource, token, acknowledged: true }));
-        await this.#append(tables, 'lease.granted', request, resource, token);
+      for (const [index, resource] of lease.resources.entries()) {
+        const token = lease.tokens[index]!;
+        await tables.leases.put(this.#rowOf(lease, { resource, token, acknowledged: true }));
+        await this.#tell(tables, 'lease.granted', lease, resource, token);
       }
     });
+    this.#context.events.notify();
+  }
+
+  async #forget(place: LeasePlace, why: EndReason): Promise<void> {
+    const atMs = this.#context.clock.nowMs();
+    await this.#context.store.transact((tables) => vacateRow(tables, place, { why, atMs }));
     this.#context.events.notify();
   }
 
@@ -168,12 +145,10 @@ export class LeaseGrants {
       ...{ id, teamId, keyId, resources, holder, reason, ttlMs, tokens },
       grantedAtMs: this.#context.clock.nowMs(),
       endsAtBootMs: this.#context.clock.bootMs() + ttlMs,
-      isAcknowledged: true,
-      isEnding: false,
     };
   }
 
-  #recordOf(lease: HeldLease, grant: { resource: string; token: number; acknowledged: boolean }): LeaseRecord {
+  #rowOf(lease: HeldLease, grant: { resource: string; token: number; acknowledged: boolean }): LeaseRecord {
     const holder: LeaseHolder = {
       leaseId: lease.id,
       name: lease.holder,
@@ -188,19 +163,18 @@ export class LeaseGrants {
     return { teamId: lease.teamId, resource: grant.resource, token: grant.token, holder };
   }
 
-  async #append(
-    tables: Tables,
-    kind: string,
-    lease: LeaseTerms,
-    resource: string,
-    token: number | null,
-  ): Promise<void> {
-    await tables.events.append({
-      teamId: lease.teamId,
-      sandboxId: isId('sandbox', resource) ? resource : null,
-      kind,
-      atMs: this.#context.clock.nowMs(),
-      data: { leaseId: lease.id, resource, holder: lease.holder, reason: lease.reason, token },
-    });
+  #tell(tables: Tables, kind: string, lease: LeaseTerms, resource: string, token: number | null): Promise<void> {
+    const { id: leaseId, teamId, holder, reason } = lease;
+    const atMs = this.#context.clock.nowMs();
+    return appendLeaseEvent(tables, kind, { teamId, resource, leaseId, holder, reason, token, atMs });
   }
+}
+
+/** In a transition an order is on its way to the node whose settings the grant would not be part of. */
+function checkCanBeLeased(record: SandboxRecord): void {
+  const { kind } = record.state;
+  if (kind === 'deleting') throw notFound(record.id);
+  if (kind === 'running' || kind === 'stopped') return;
+  const message = `Sandbox ${record.id} is ${kind}: neither running nor stopped.`;
+  throw new PlatformError('sandbox_wrong_state', message, { details: { state: kind } });
 }

@@ -7,7 +7,7 @@
  *  - A resource is busy from the moment a grant begins until its lease has ended; at most one waiter or lease has it.
  */
 export interface Waiter {
-  /** Team and resource as one text, each once. */
+  /** Each once. */
   readonly places: readonly string[];
 }
 
@@ -24,12 +24,18 @@ export class LeaseQueue<Item extends Waiter> {
     return this.#waiting.delete(waiter);
   }
 
+  removeAll(): Item[] {
+    const all = [...this.#waiting];
+    this.#waiting.clear();
+    return all;
+  }
+
   occupy(places: readonly string[]): void {
     for (const place of places) this.#busy.add(place);
   }
 
-  free(places: readonly string[]): void {
-    for (const place of places) this.#busy.delete(place);
+  free(place: string): void {
+    this.#busy.delete(place);
   }
 
   /** Takes everybody who can be granted now out of the queue, in order, and makes their resources busy. */
@@ -48,22 +54,24 @@ export class LeaseQueue<Item extends Waiter> {
     return ready;
   }
 
-  /** Takes the waiter that these places go to next, if it wants exactly them. They stay busy. */
-  takeSuccessor(places: readonly string[]): Item | undefined {
+  /** Takes the waiter that this place goes to next, if it wants nothing else. The place stays busy. */
+  takeSuccessor(place: string): Item | undefined {
     for (const waiter of this.#waiting) {
-      if (!waiter.places.some((place) => places.includes(place))) continue;
-      const isSame = waiter.places.length === places.length && waiter.places.every((place) => places.includes(place));
-      if (!isSame) return undefined;
+      if (!waiter.places.includes(place)) continue;
+      if (waiter.places.length > 1) return undefined;
       this.#waiting.delete(waiter);
       return waiter;
     }
     return undefined;
   }
 
+  isBusy(place: string): boolean {
+    return this.#busy.has(place);
+  }
+
+  /** Whether a newcomer would be granted at once. */
   isFree(places: readonly string[]): boolean {
-    if (places.some((place) => this.#busy.has(place))) return false;
-    for (const waiter of this.#waiting) if (waiter.places.some((place) => places.includes(place))) return false;
-    return true;
+    return places.every((place) => !this.#busy.has(place) && this.countWaiting(place) === 0);
   }
 
   countWaiting(place: string): number {

@@ -1,5 +1,5 @@
 /** What a lease is while this process knows of it. */
-import type { KeyId, LeaseId, TeamId } from '../protocol/index.ts';
+import { isId, type KeyId, type LeaseId, type TeamId } from '../protocol/index.ts';
 
 export interface LeaseTerms {
   readonly id: LeaseId;
@@ -11,6 +11,7 @@ export interface LeaseTerms {
   readonly ttlMs: number;
 }
 
+/** Somebody who waits, or is being granted what they waited for. */
 export interface LeaseRequest extends LeaseTerms {
   readonly places: readonly string[];
   readonly granted: PromiseWithResolvers<HeldLease>;
@@ -21,13 +22,16 @@ export interface HeldLease extends LeaseTerms {
   readonly tokens: readonly number[];
   readonly grantedAtMs: number;
   readonly endsAtBootMs: number;
-  readonly isAcknowledged: boolean;
-  readonly isEnding: boolean;
 }
 
 /** `lost` when it was not given up: its term passed, or its sandbox was deleted. */
 export type EndReason = 'released' | 'lost';
 
+/** A resource among those of all teams. A sandbox's id is the only one of its kind; a name is its team's own. */
+export function placeOf(lease: { readonly teamId: TeamId }, resource: string): string {
+  return isId('sandbox', resource) ? resource : `${lease.teamId} ${resource}`;
+}
+
 export function placesOf(lease: Pick<LeaseTerms, 'teamId' | 'resources'>): string[] {
-  return lease.resources.map((resource) => `${lease.teamId} ${resource}`);
+  return lease.resources.map((resource) => placeOf(lease, resource));
 }

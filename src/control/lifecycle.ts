@@ -15,6 +15,8 @@ export type SandboxEvent =
   | { readonly kind: 'gone'; readonly reason: StopReason; readonly atMs: number }
   /** A stop did not come to its end in time; the node says that it runs. */
   | { readonly kind: 'stayed' }
+  /** It was taken for lost, and its node runs it. */
+  | { readonly kind: 'found' }
   | { readonly kind: 'start'; readonly untilMs: number }
   | { readonly kind: 'delete'; readonly untilMs: number };
 
@@ -40,6 +42,7 @@ export function nextSandboxState(state: SandboxState, event: SandboxEvent): Sand
       break;
     case 'stopped':
       if (event.kind === 'stop' || event.kind === 'gone') return state;
+      if (event.kind === 'found') return { kind: 'running' };
       if (event.kind === 'start') return { kind: 'starting', previous: state.reason, untilMs: event.untilMs };
       break;
     case 'starting':

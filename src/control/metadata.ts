@@ -2,6 +2,7 @@
 import {
   type BodyOf,
   type Conditions,
+  isPlatformError,
   PlatformError,
   type QueryOf,
   type ResultOf,
@@ -16,7 +17,13 @@ import { parseNumberCursor } from './cursors.ts';
 import type { LeaseGate } from './lease-gate.ts';
 import { checkExpected, type MetadataPatch, mergeMetadata } from './metadata-rules.ts';
 import type { Mutations, Operation } from './mutations.ts';
-import { checkGeneration, type PendingEvent, type SandboxRecords, versionMismatch } from './sandbox-records.ts';
+import {
+  checkGeneration,
+  checkVersion,
+  type PendingEvent,
+  type SandboxRecords,
+  versionMismatch,
+} from './sandbox-records.ts';
 
 interface Update {
   readonly metadata?: MetadataPatch | undefined;
@@ -27,6 +34,7 @@ interface Update {
 interface Work<Result> {
   readonly effect: (operation: Operation) => Promise<SandboxRecord>;
   readonly view: (record: SandboxRecord) => Promise<Result>;
+  readonly movesDeadline: boolean;
 }
 
 type MetadataView = ResultOf<typeof routes.getMetadata>;
@@ -59,7 +67,7 @@ export class MetadataService {
     const asked = { sandboxId, conditions, kind: 'patchMetadata', body: patch };
     const effect = (operation: Operation) =>
       this.#apply({ caller, sandboxId, conditions: others, operation, versioned }, { metadata: patch });
-    return this.#mutate(caller, asked, { effect, view: async (record) => viewOf(record) });
+    return this.#mutate(caller, asked, { effect, view: async (record) => viewOf(record), movesDeadline: false });
   }
 
   update(
@@ -69,12 +77,10 @@ export class MetadataService {
     body: BodyOf<typeof routes.updateSandbox>,
   ): Promise<SandboxView> {
     const asked = { sandboxId, conditions, kind: 'updateSandbox', body };
-    const versioned = (record: SandboxRecord) => {
-      const { expectedVersion } = conditions;
-      if (expectedVersion !== undefined && expectedVersion !== record.version) throw versionMismatch(record.version);
-    };
+    const versioned = (record: SandboxRecord) => checkVersion(record, conditions);
     const effect = (operation: Operation) => this.#apply({ caller, sandboxId, conditions, operation, versioned }, body);
-    return this.#mutate(caller, asked, { effect, view: (record) => this.#records.view(record) });
+    const movesDeadline = body.expiresInMs !== undefined;
+    return this.#mutate(caller, asked, { effect, view: (record) => this.#records.view(record), movesDeadline });
   }
 
   async history(
@@ -131,12 +137,23 @@ export class MetadataService {
       this.#context.store.read((tables) => tables.history.list({ sandboxId, limit })),
     );
     const made = known.find((change) => change.operationId === operation.id);
-    if (made === undefined) return await work.view(await work.effect(operation));
+    if (made === undefined) return await this.#again(work, operation);
     const record = await this.#records.get(caller, sandboxId);
     if (made.metadataVersion === record.metadataVersion) return await work.view(record);
     const details = { operationId: operation.id, metadataVersion: made.metadataVersion };
     const message = 'The change took effect and was followed by others before it could be answered.';
     throw new PlatformError('operation_in_doubt', message, { details });
+  }
+
+  /** The history knows no deadlines: one that was moved has raised the version, and would now be refused for it. */
+  async #again<Result>(work: Work<Result>, operation: Operation): Promise<Result> {
+    try {
+      return await work.view(await work.effect(operation));
+    } catch (error) {
+      if (!work.movesDeadline || !isPlatformError(error, 'version_mismatch')) throw error;
+      const message = 'The change may have taken effect before it was interrupted: the version is another one since.';
+      throw new PlatformError('operation_in_doubt', message, { details: { operationId: operation.id } });
+    }
   }
 
   async #apply(

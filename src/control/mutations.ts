@@ -5,11 +5,12 @@
  * Invariants:
  *  - Under one key an effect is begun at most once by this run of the server; callers at the same time share it.
  *  - A key that was journalled and not answered was interrupted: it is resumed, or said to be in doubt, never simply done again.
- *  - A refusal that promises that nothing was changed, and that may pass later, frees the key.
+ *  - A refusal that promises that nothing was changed, and that may pass later, frees the key; not when it was interrupted
+ *    before: the promise is about this attempt, and an earlier one may have taken effect.
  */
 import { createHash } from 'node:crypto';
 import { type Conditions, isErrorCode, newId, type OperationId, PlatformError } from '../protocol/index.ts';
-import type { OperationRecord } from '../store/index.ts';
+import type { OperationRecord, Readers } from '../store/index.ts';
 import type { Caller } from './caller.ts';
 import type { ControlContext } from './context.ts';
 
@@ -26,7 +27,10 @@ export interface Mutation<Result> {
   readonly conditions: Conditions;
   /** Everything that makes this request what it is; the key is refused for another one. */
   readonly request: unknown;
+  /** Chosen before the effect: the id of what it makes. */
   readonly subject?: () => string;
+  /** Looked up in the transaction that journals the key: the life that it is about. */
+  readonly about?: (tables: Readers) => Promise<string | null>;
   readonly effect: (operation: Operation) => Promise<Result>;
   /** After an interruption. Absent: the effect itself is harmless to repeat. */
   readonly resume?: (operation: Operation) => Promise<Result>;
@@ -87,7 +91,7 @@ export class Mutations {
       const work = admission.kind === 'fresh' ? mutation.effect : (mutation.resume ?? mutation.effect);
       result = await work(operation);
     } catch (error) {
-      await this.#settleRefusal(operation.id, error);
+      await this.#settleRefusal(admission, error);
       throw error;
     }
     await this.#context.faults.hit('before-store-answer');
@@ -111,7 +115,7 @@ export class Mutations {
           key: named.key,
           kind: mutation.kind,
           fingerprint: named.fingerprint,
-          subjectId: mutation.subject?.() ?? null,
+          subjectId: mutation.subject?.() ?? (await mutation.about?.(tables)) ?? null,
           serverRun,
           startedAtMs: clock.nowMs(),
           finishedAtMs: null,
@@ -132,14 +136,24 @@ export class Mutations {
     });
   }
 
-  async #settleRefusal(id: OperationId, error: unknown): Promise<void> {
+  async #settleRefusal(admission: Admission, error: unknown): Promise<void> {
+    const { id } = admission.operation;
     if (!(error instanceof PlatformError) || error.retry === 'unknown' || error.code === 'internal') return;
     if (error.retry === 'backoff') {
-      await this.#context.store.transact((tables) => tables.operations.remove(id));
+      if (admission.kind === 'fresh') await this.#free(id);
       return;
     }
     const { code, message, details } = error;
     await this.#finish(id, { ok: false, error: { code, message, details } });
+  }
+
+  async #free(id: OperationId): Promise<void> {
+    try {
+      await this.#context.store.transact((tables) => tables.operations.remove(id));
+    } catch (error) {
+      // The refusal stands. The key stays "interrupted": a repeat resumes.
+      this.#context.logger.error('an idempotency key could not be freed', { operationId: id, error });
+    }
   }
 
   async #finish(id: OperationId, answer: Answer): Promise<void> {

@@ -47,6 +47,10 @@ export type ActionKind =
   | 'release-lease'
   /** It runs, carries our mark, and has no record. */
   | 'adopt'
+  /** It was taken for lost, and the node runs it. */
+  | 'find'
+  /** It is recorded as stopped, and the node runs it: an order for it came late. */
+  | 'stop-on-node'
   /** It failed to be made, and the node has something of it after all. */
   | 'remove'
   /** It has no record and none can be made: listed, never touched. */
@@ -75,7 +79,9 @@ export function reconcile(input: ReconcileInput): Action[] {
       if (!known.has(sandbox.mark.sandboxId)) actions.push(unrecorded(sandbox, report.nodeId, input));
     }
   }
-  return actions.sort((a, b) => compareText(a.sandboxId, b.sandboxId) || compareText(a.kind, b.kind));
+  return actions.sort(
+    (a, b) => compareText(a.sandboxId, b.sandboxId) || compareText(a.kind, b.kind) || compareText(a.nodeId, b.nodeId),
+  );
 }
 
 /** What one record and its node say about each other. */
@@ -114,6 +120,10 @@ export function compare(
     case 'deleting':
       return act('finish-delete', 'A deletion was begun and not finished.');
     case 'stopped':
+      if (isThisLife && sandbox?.life.kind === 'running') {
+        if (record.state.reason === 'lost') return act('find', 'It was taken for lost, and the node runs it.');
+        return act('stop-on-node', 'It is recorded as stopped, and the node runs it.');
+      }
       if (record.leaseHeld && !input.leased.has(record.id)) return act('release-lease', 'Nobody holds the lease.');
       return [];
     case 'failed':

@@ -14,6 +14,7 @@ import {
 import type { SandboxRecord } from '../store/index.ts';
 import type { Caller } from './caller.ts';
 import type { ControlContext } from './context.ts';
+import { pause } from './pause.ts';
 import { type Action, compare, type NodeReport, type ReconcileInput, reconcile } from './reconcile.ts';
 import type { Repairs } from './repairs.ts';
 import type { Lane } from './sandbox-lanes.ts';
@@ -45,7 +46,7 @@ export class Reconciler {
   constructor(context: ControlContext, parts: ReconcilerParts) {
     this.#context = context;
     this.#parts = parts;
-    context.lanes.settleWith((lane) => this.settle(lane, { isInDoubt: true }));
+    context.lanes.settleWith((lane, options) => this.settle(lane, options));
     this.#loop = new BackgroundLoop({
       intervalMs: context.settings.reconcileIntervalMs,
       timers: context.timers,
@@ -80,6 +81,7 @@ export class Reconciler {
   async run(_who: Caller | 'system', options: { dryRun: boolean }): Promise<Report> {
     const input = await this.#gather();
     const actions = reconcile(input);
+    this.#markCompared(input, actions);
     if (!options.dryRun) await this.#carryOut(actions);
     return {
       actions: actions.map(({ kind, sandboxId, nodeId, reason }) => ({ kind, sandboxId, nodeId, reason })),
@@ -106,10 +108,25 @@ export class Reconciler {
     }
   }
 
+  /** Where there is nothing to do, the next who enters the lane need not look again. */
+  #markCompared(input: ReconcileInput, actions: readonly Action[]): void {
+    const differing = new Set(actions.map((action) => action.sandboxId));
+    const reporting = new Set(
+      input.reports.filter((report) => report.sandboxes !== undefined).map(({ nodeId }) => nodeId),
+    );
+    for (const { id, nodeId } of input.records) {
+      if (reporting.has(nodeId) && !differing.has(id)) this.#context.lanes.markCompared(id);
+    }
+  }
+
   async #carryOut(actions: readonly Action[]): Promise<void> {
-    const waiting = [...new Map(actions.map((action) => [action.sandboxId, action])).values()];
+    const named = new Map(actions.map((action) => [action.sandboxId, action]));
+    const waiting = [...named.values()];
+    // Those in doubt too where both sides agree: what went wrong with them may still be on its way.
+    const doubtful = this.#context.lanes.doubtful.filter((sandboxId) => !named.has(sandboxId));
     const work = async () => {
       for (let action = waiting.shift(); action !== undefined; action = waiting.shift()) await this.#settleOne(action);
+      for (let id = doubtful.shift(); id !== undefined; id = doubtful.shift()) await this.#settleDoubt(id);
     };
     await Promise.all(Array.from({ length: settledAtOnce }, work));
   }
@@ -124,6 +141,15 @@ export class Reconciler {
       });
     } catch (error) {
       this.#context.logger.warn('a sandbox could not be settled', { sandboxId, action: action.kind, error });
+    }
+  }
+
+  async #settleDoubt(sandboxId: SandboxId): Promise<void> {
+    try {
+      // Entering the lane is what settles it.
+      await this.#context.lanes.run(sandboxId, async () => {});
+    } catch (error) {
+      this.#context.logger.warn('a sandbox stays in doubt', { sandboxId, error });
     }
   }
 
@@ -192,15 +218,7 @@ export class Reconciler {
         if (isPlatformError(error)) this.#context.nodes.setReachable(nodeId, false);
         this.#context.logger.warn('watching a node broke off', { nodeId, error });
       }
-      if (!signal.aborted) await this.#pause(signal);
+      await pause(this.#context.timers, reconnectMs, signal);
     }
-  }
-
-  async #pause(signal: AbortSignal): Promise<void> {
-    const { promise, resolve } = Promise.withResolvers<void>();
-    const cancel = this.#context.timers.after(reconnectMs, resolve);
-    signal.addEventListener('abort', () => resolve(), { once: true });
-    await promise;
-    cancel();
   }
 }

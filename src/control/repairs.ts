@@ -1,6 +1,13 @@
 /** The steps that bring a record and its node together; each runs in the sandbox's lane, on facts read there. */
 import { assertNever } from '../base/index.ts';
-import { isPlatformError, type KeyId, type NodeId, type NodeSandbox, type TeamId } from '../protocol/index.ts';
+import {
+  isPlatformError,
+  type KeyId,
+  type NodeId,
+  type NodeSandbox,
+  type SandboxId,
+  type TeamId,
+} from '../protocol/index.ts';
 import type { MetadataChange, SandboxRecord } from '../store/index.ts';
 import type { ControlContext } from './context.ts';
 import { transitionDeadline } from './lifecycle.ts';
@@ -12,6 +19,8 @@ export interface RepairParts {
   readonly records: SandboxRecords;
   readonly finishDelete: (lane: Lane, record: SandboxRecord) => Promise<void>;
   readonly releaseLease: (lane: Lane, record: SandboxRecord) => Promise<void>;
+  /** The node knows of no lease that the record says is held, or of another one. */
+  readonly leaseGone: (sandboxId: SandboxId) => void;
 }
 
 const stopGraceMs = 2_000;
@@ -49,6 +58,10 @@ export class Repairs {
         return await this.fence(lane, record);
       case 'release-lease':
         return await this.#parts.releaseLease(lane, record);
+      case 'find':
+        return await this.#find(lane, record);
+      case 'stop-on-node':
+        return await this.#stopOnNode(record);
       case 'remove':
         return await this.#removeFromNode(record);
       case 'adopt':
@@ -165,6 +178,7 @@ export class Repairs {
       updatedAtMs: clock.nowMs(),
     };
     const { by, atMs, operationId } = settings.change;
+    const changes = differences(record.metadata, settings.metadata);
     await store.transact(async (tables) => {
       // Versions grow by one; the node may be ahead by more where the store was put back to an earlier day.
       for (let step = record.version + 1; step <= version; step++) {
@@ -172,7 +186,6 @@ export class Repairs {
         if (!isTaken) throw new Error(`The record of ${lane.sandboxId} was changed outside its lane.`);
       }
       if (settings.metadataVersion !== record.metadataVersion) {
-        const changes = differences(record.metadata, settings.metadata);
         await tables.history.append({
           sandboxId: record.id,
           metadataVersion: settings.metadataVersion,
@@ -181,10 +194,24 @@ export class Repairs {
           operationId,
           changes,
         });
+        await tables.history.trim({ sandboxId: record.id, keep: this.#context.settings.historyKept });
       }
-      await appendEvents(tables, { ...next, version }, [{ kind: 'sandbox.updated', data: { by } }]);
+      const data = { by, ...(Object.keys(changes).length > 0 && { changes }) };
+      await appendEvents(tables, { ...next, version }, [{ kind: 'sandbox.updated', data }]);
     });
     events.notify();
+    const isAnotherLease = !settings.leaseHeld || settings.leaseToken !== record.leaseToken;
+    if (record.leaseHeld && isAnotherLease) this.#parts.leaseGone(record.id);
+  }
+
+  async #find(lane: Lane, record: SandboxRecord): Promise<void> {
+    const found = this.#parts.records.after(record, { kind: 'found' });
+    await this.#parts.records.commit(lane, { record: found, events: [{ kind: 'sandbox.found' }] });
+  }
+
+  async #stopOnNode(record: SandboxRecord): Promise<void> {
+    const order = { sandboxId: record.id, generation: record.generation, graceMs: stopGraceMs };
+    await this.#context.nodes.call(record.nodeId, (node) => node.stopSandbox(order));
   }
 
   async #removeFromNode(record: SandboxRecord): Promise<void> {

@@ -8,7 +8,6 @@
 import {
   type Conditions,
   isPlatformError,
-  type LeaseId,
   PlatformError,
   type SandboxId,
   type SandboxSettings,
@@ -107,20 +106,22 @@ export class SandboxRecords {
         node.applySettings({ sandboxId, generation: next.generation, version: next.version, settings }),
       );
     } catch (error) {
-      if (isPlatformError(error, 'outcome_unknown', 'version_mismatch')) this.#context.lanes.doubt(lane);
-      if (isPlatformError(error, 'version_mismatch')) throw inDoubt(error);
-      throw error;
+      const isOutrun = isPlatformError(error, 'version_mismatch');
+      if (isOutrun || !promisesNoChange(error)) this.#context.lanes.doubt(lane);
+      throw isOutrun ? inDoubt(error) : error;
     }
     await faults.hit('after-apply-settings');
+    const { events, also } = update;
+    return await this.commitAfterNode(lane, { record: next, events, ...(also && { also }) });
+  }
+
+  /** Commits what the node already has. If that fails, whoever enters the lane next settles it first. */
+  async commitAfterNode(lane: Lane, change: Commit): Promise<SandboxRecord> {
     try {
-      return await this.commit(lane, {
-        record: next,
-        events: update.events,
-        ...(update.also && { also: update.also }),
-      });
+      return await this.commit(lane, change);
     } catch (error) {
-      // The node has what the record has not: whoever comes next settles it first.
       this.#context.lanes.doubt(lane);
+      // Whatever the store said, "nothing was changed" would be wrong.
       throw inDoubt(error);
     }
   }
@@ -128,9 +129,7 @@ export class SandboxRecords {
   /** Refuses what is meant for another life or version, or is done without the lease that somebody holds. */
   async check(record: SandboxRecord, conditions: Conditions): Promise<void> {
     checkGeneration(record, conditions);
-    if (conditions.expectedVersion !== undefined && conditions.expectedVersion !== record.version) {
-      throw versionMismatch(record.version);
-    }
+    checkVersion(record, conditions);
     await this.checkLease(record, conditions);
   }
 
@@ -230,6 +229,11 @@ export function checkGeneration(record: SandboxRecord, conditions: Conditions): 
   throw new PlatformError('stale_generation', message, { details });
 }
 
+export function checkVersion(record: SandboxRecord, conditions: Conditions): void {
+  const { expectedVersion } = conditions;
+  if (expectedVersion !== undefined && expectedVersion !== record.version) throw versionMismatch(record.version);
+}
+
 export function versionMismatch(version: number): PlatformError {
   return new PlatformError('version_mismatch', `The current version is ${version}.`, { details: { version } });
 }
@@ -256,7 +260,18 @@ function reasonOf(state: SandboxState): string | null {
   return null;
 }
 
-/** Whether the holder of a record's lease is this one. */
-export function isHeldBy(lease: LeaseRecord | undefined, leaseId: LeaseId): boolean {
-  return lease?.holder?.leaseId === leaseId;
+/** Which life an operation is about; kept with its idempotency key. */
+export function lifeOf(record: Pick<SandboxRecord, 'id' | 'generation'>): string {
+  return `${record.id} ${record.generation}`;
+}
+
+/** For `Mutation.about`: the life that the sandbox is in when the key is journalled. */
+export async function lifeIn(tables: Readers, sandboxId: SandboxId): Promise<string | null> {
+  const record = await tables.sandboxes.find(sandboxId);
+  return record === undefined ? null : lifeOf(record);
+}
+
+/** Whether a node's refusal tells that it did nothing. A bug in between tells nothing. */
+export function promisesNoChange(error: unknown): error is PlatformError {
+  return isPlatformError(error) && error.retry !== 'unknown' && error.code !== 'internal';
 }

@@ -1,4 +1,4 @@
-/** Sandboxes: create, list, get, stop, start, delete. Each change runs in the sandbox's lane. */
+/** Sandboxes: create, list, get; what changes one is passed on to who does it. */
 import {
   type BodyOf,
   type Conditions,
@@ -15,12 +15,12 @@ import type { LeaseRecord, SandboxFilter, SandboxRecord } from '../store/index.t
 import type { Caller } from './caller.ts';
 import type { ControlContext } from './context.ts';
 import { parseCursor, writeCursor } from './cursors.ts';
-import type { LeaseGate } from './lease-gate.ts';
 import type { MetadataService } from './metadata.ts';
 import { checkMetadata, dropEmpty } from './metadata-rules.ts';
 import type { Mutations, Operation } from './mutations.ts';
 import type { Lane } from './sandbox-lanes.ts';
-import { appendEvents, type SandboxRecords, settingsOf } from './sandbox-records.ts';
+import type { SandboxLives } from './sandbox-lives.ts';
+import { promisesNoChange, type SandboxRecords, settingsOf } from './sandbox-records.ts';
 
 export interface Created {
   readonly view: SandboxView;
@@ -33,24 +33,23 @@ type CreateBody = BodyOf<typeof routes.createSandbox>;
 interface SandboxesParts {
   readonly records: SandboxRecords;
   readonly mutations: Mutations;
-  readonly gate: LeaseGate;
   readonly metadata: MetadataService;
+  readonly lives: SandboxLives;
 }
 
 export class Sandboxes {
   readonly #context: ControlContext;
   readonly #records: SandboxRecords;
   readonly #mutations: Mutations;
-  readonly #gate: LeaseGate;
   readonly #metadata: MetadataService;
-  #deleted: (sandboxId: SandboxId) => void = () => {};
+  readonly #lives: SandboxLives;
 
   constructor(context: ControlContext, parts: SandboxesParts) {
     this.#context = context;
     this.#records = parts.records;
     this.#mutations = parts.mutations;
-    this.#gate = parts.gate;
     this.#metadata = parts.metadata;
+    this.#lives = parts.lives;
   }
 
   async create(caller: Caller, conditions: Conditions, body: CreateBody): Promise<Created> {
@@ -142,10 +141,15 @@ export class Sandboxes {
       await tables.sandboxes.insert(record);
     });
     await faults.hit('after-store-creating');
-    return await this.#makeOnNode(lane, record, operation);
+    return await this.#makeOnNode(lane, record, { operation, isRepeat: false });
   }
 
-  async #makeOnNode(lane: Lane, record: SandboxRecord, operation: Operation): Promise<SandboxRecord> {
+  async #makeOnNode(
+    lane: Lane,
+    record: SandboxRecord,
+    how: { operation: Operation; isRepeat: boolean },
+  ): Promise<SandboxRecord> {
+    const { operation, isRepeat } = how;
     const { nodes, faults, clock } = this.#context;
     const change = { by: record.createdBy, atMs: record.createdAtMs, operationId: operation.id };
     const order = {
@@ -165,12 +169,11 @@ export class Sandboxes {
     try {
       await nodes.call(record.nodeId, (node) => node.createSandbox(order));
     } catch (error) {
-      if (isPlatformError(error) && error.retry !== 'unknown') {
-        // Nothing is left on the node: the record and its name go too.
-        await this.#context.store.transact((tables) => tables.sandboxes.remove(record.id));
-      } else {
-        this.#context.lanes.doubt(lane);
-      }
+      // Nothing is left on the node: the record and its name go too. In a repeat a node that is out of reach promises
+      // nothing about the first attempt, so there the record stays.
+      const isNowhere = promisesNoChange(error) && !(isRepeat && error.retry === 'backoff');
+      if (isNowhere) await this.#context.store.transact((tables) => tables.sandboxes.remove(record.id));
+      else this.#context.lanes.doubt(lane);
       throw error;
     }
     await faults.hit('after-create-on-node');
@@ -183,7 +186,7 @@ export class Sandboxes {
       operationId: operation.id,
       changes: record.metadata,
     };
-    return await this.#records.commit(lane, {
+    return await this.#records.commitAfterNode(lane, {
       record: created,
       events: [{ kind: 'sandbox.created' }],
       also: (tables) => tables.history.append(history),
@@ -193,15 +196,30 @@ export class Sandboxes {
   /** After a crash: what the record and the node already have is the answer; what is missing is made. */
   async #resumeCreate(caller: Caller, body: CreateBody, operation: Operation): Promise<Created> {
     const sandboxId = operation.subjectId as SandboxId;
-    const found = await this.#records.find(sandboxId);
-    if (found === undefined) return await this.#createOrGet(caller, body, operation);
+    if ((await this.#records.find(sandboxId)) === undefined) {
+      await this.#checkNeverLived(caller, sandboxId, operation);
+      return await this.#createOrGet(caller, body, operation);
+    }
     const record = await this.#context.lanes.run(sandboxId, async (lane) => {
-      const current = await this.#records.find(sandboxId);
-      if (current === undefined) return await this.#createInLane(lane, caller, body, operation);
-      if (current.state.kind !== 'creating') return current;
-      return await this.#makeOnNode(lane, current, operation);
+      const current = await this.#records.get(caller, sandboxId);
+      if (current.state.kind === 'creating') {
+        return await this.#makeOnNode(lane, current, { operation, isRepeat: true });
+      }
+      if (current.state.kind === 'failed' || current.state.kind === 'deleting') throw notUsable(current);
+      return current;
     });
     return { view: await this.#records.view(record), created: true };
+  }
+
+  /** An id is used once: one that was made and deleted since is not made again. */
+  async #checkNeverLived(caller: Caller, sandboxId: SandboxId, operation: Operation): Promise<void> {
+    const { teamId } = caller;
+    const lived = await this.#context.store.read((tables) =>
+      tables.events.list({ teamId, sandboxId, after: 0, limit: 1 }),
+    );
+    if (lived.length === 0) return;
+    const message = 'The sandbox was made before the interruption, and is gone since.';
+    throw new PlatformError('operation_in_doubt', message, { details: { operationId: operation.id, sandboxId } });
   }
 
   async get(caller: Caller, sandboxId: SandboxId): Promise<SandboxView> {
@@ -247,195 +265,22 @@ export class Sandboxes {
     return this.#metadata.update(caller, sandboxId, conditions, body);
   }
 
-  stop(
-    caller: Caller,
-    sandboxId: SandboxId,
-    conditions: Conditions,
-    body: BodyOf<typeof routes.stopSandbox>,
-  ): Promise<SandboxView> {
-    return this.#changeLife(caller, { sandboxId, conditions, kind: 'stopSandbox', body }, async (lane, record) => {
-      const { nodes, clock, settings, faults } = this.#context;
-      const untilMs = clock.nowMs() + settings.transitionMs;
-      const stopping = this.#records.after(record, { kind: 'stop', reason: 'requested', untilMs });
-      if (stopping.state === record.state && record.state.kind === 'stopped') return record;
-      const begun = await this.#records.commit(lane, { record: stopping, events: [{ kind: 'sandbox.stopping' }] });
-      await faults.hit('after-store-stopping');
-      const order = { sandboxId, generation: record.generation, graceMs: body.graceMs };
-      await this.#orOpen(
-        lane,
-        nodes.call(record.nodeId, (node) => node.stopSandbox(order)),
-      );
-      await faults.hit('after-stop-on-node');
-      const stopped = this.#records.after(begun, { kind: 'gone', reason: 'requested', atMs: clock.nowMs() });
-      return await this.#records.commit(lane, {
-        record: stopped,
-        events: [{ kind: 'sandbox.stopped', data: { reason: 'requested' } }],
-      });
-    });
+  stop(caller: Caller, sandboxId: SandboxId, conditions: Conditions, body: BodyOf<typeof routes.stopSandbox>) {
+    return this.#lives.stop(caller, sandboxId, conditions, body);
   }
 
-  start(
-    caller: Caller,
-    sandboxId: SandboxId,
-    conditions: Conditions,
-    body: BodyOf<typeof routes.startSandbox>,
-  ): Promise<SandboxView> {
-    return this.#changeLife(
-      caller,
-      { sandboxId, conditions, kind: 'startSandbox', body },
-      async (lane, record, operation) => {
-        const { nodes, clock, settings, faults } = this.#context;
-        const nowMs = clock.nowMs();
-        const next = this.#records.after(record, { kind: 'start', untilMs: nowMs + settings.transitionMs });
-        if (next.state === record.state) return record;
-        const starting = {
-          ...next,
-          generation: record.generation + 1,
-          // A deadline that has passed would end the new life at once: without a new one it has none.
-          expiresAtMs:
-            body.expiresInMs === undefined ? null : body.expiresInMs === null ? null : nowMs + body.expiresInMs,
-        };
-        const begun = await this.#records.commit(lane, { record: starting, events: [{ kind: 'sandbox.starting' }] });
-        await faults.hit('after-store-starting');
-        const { generation, version } = begun;
-        const change = { by: caller.keyId, atMs: nowMs, operationId: operation.id };
-        const order = { sandboxId, generation, version, settings: settingsOf(begun, change) };
-        try {
-          await nodes.call(record.nodeId, (node) => node.startSandbox(order));
-        } catch (error) {
-          if (isPlatformError(error) && error.retry !== 'unknown') {
-            const why = { kind: 'refused', why: error.message, atMs: clock.nowMs() } as const;
-            const back = this.#records.after(begun, why);
-            await this.#records.commit(lane, {
-              record: back,
-              events: [{ kind: 'sandbox.stopped', data: { note: error.message } }],
-            });
-          } else {
-            this.#context.lanes.doubt(lane);
-          }
-          throw error;
-        }
-        await faults.hit('after-start-on-node');
-        const started = this.#records.after(begun, { kind: 'confirmed' });
-        return await this.#records.commit(lane, { record: started, events: [{ kind: 'sandbox.started' }] });
-      },
-    );
+  start(caller: Caller, sandboxId: SandboxId, conditions: Conditions, body: BodyOf<typeof routes.startSandbox>) {
+    return this.#lives.start(caller, sandboxId, conditions, body);
   }
 
-  async delete(
-    caller: Caller,
-    sandboxId: SandboxId,
-    conditions: Conditions,
-    options: { force: boolean },
-  ): Promise<void> {
-    await this.#mutations.run({
-      caller,
-      kind: 'deleteSandbox',
-      conditions,
-      request: { sandboxId, options },
-      effect: () =>
-        this.#gate.pass(sandboxId, conditions, () => this.#deleteOnce(caller, sandboxId, conditions, options)),
-      // What was interrupted may be finished by now, and then there is nothing left to find.
-      resume: () =>
-        this.#deleteOnce(caller, sandboxId, {}, { force: true }).catch((error: unknown) => {
-          if (!isPlatformError(error, 'sandbox_not_found')) throw error;
-        }),
-      keep: () => null,
-      restore: () => undefined,
-    });
+  delete(caller: Caller, sandboxId: SandboxId, conditions: Conditions, options: { force: boolean }): Promise<void> {
+    return this.#lives.delete(caller, sandboxId, conditions, options);
   }
+}
 
-  async #deleteOnce(caller: Caller, sandboxId: SandboxId, conditions: Conditions, options: { force: boolean }) {
-    const asked = await this.#records.get(caller, sandboxId);
-    await this.#context.lanes.run(sandboxId, async (lane) => {
-      const record = await this.#records.find(sandboxId);
-      if (record === undefined) return; // Deleted by whoever was before us in the lane: the same answer.
-      const deleting = this.#records.after(record, {
-        kind: 'delete',
-        untilMs: this.#context.clock.nowMs() + this.#context.settings.transitionMs,
-      });
-      if (deleting.state !== record.state) {
-        const { leaseToken: _, ...unleased } = conditions;
-        if (options.force) await this.#records.check({ ...record, leaseHeld: false }, unleased);
-        else await this.#records.check(record, conditions);
-      }
-      const forced = options.force && record.leaseHeld ? { forcedOverLease: record.leaseToken } : {};
-      const begun =
-        deleting.state === record.state
-          ? record
-          : await this.#records.commit(lane, {
-              record: deleting,
-              events: [{ kind: 'sandbox.deleting', data: { by: caller.keyId, ...forced } }],
-            });
-      await this.#context.faults.hit('after-store-deleting');
-      try {
-        await this.finishDelete(lane, begun);
-      } catch (error) {
-        // It is recorded and will be carried out when the node is back: for the caller it is deleted.
-        if (!isPlatformError(error, 'node_unavailable', 'outcome_unknown')) throw error;
-      }
-    });
-    this.#gate.opened(asked.id);
-  }
-
-  /** Who else must hear when a sandbox is gone. */
-  onDeleted(listener: (sandboxId: SandboxId) => void): void {
-    this.#deleted = listener;
-  }
-
-  /** The rest of a deletion, also after a crash. */
-  async finishDelete(lane: Lane, record: SandboxRecord): Promise<void> {
-    const { nodes, store, faults, clock, events } = this.#context;
-    const order = { sandboxId: record.id, generation: record.generation };
-    await nodes.call(record.nodeId, (node) => node.deleteSandbox(order));
-    await faults.hit('after-delete-on-node');
-    await store.transact(async (tables) => {
-      await tables.sandboxes.remove(lane.sandboxId);
-      await tables.history.removeAll(lane.sandboxId);
-      await tables.leases.remove({ teamId: record.teamId, resource: record.id });
-      await appendEvents(tables, { ...record, updatedAtMs: clock.nowMs() }, [{ kind: 'sandbox.deleted' }]);
-    });
-    events.notify();
-    this.#deleted(record.id);
-  }
-
-  #changeLife(
-    caller: Caller,
-    asked: { sandboxId: SandboxId; conditions: Conditions; kind: string; body: unknown },
-    work: (lane: Lane, record: SandboxRecord, operation: Operation) => Promise<SandboxRecord>,
-  ): Promise<SandboxView> {
-    const { sandboxId, conditions, kind, body } = asked;
-    const effect = (operation: Operation, checked: Conditions) =>
-      this.#gate.pass(sandboxId, checked, async () => {
-        await this.#records.get(caller, sandboxId);
-        const record = await this.#context.lanes.run(sandboxId, async (lane) => {
-          const current = await this.#records.get(caller, sandboxId);
-          await this.#records.check(current, checked);
-          return await work(lane, current, operation);
-        });
-        return await this.#records.view(record);
-      });
-    return this.#mutations.run({
-      caller,
-      kind,
-      conditions,
-      request: { sandboxId, body },
-      effect: (operation) => effect(operation, conditions),
-      // Interrupted: it was admitted once, and its own first step has changed generation and version since.
-      resume: (operation) =>
-        effect(operation, conditions.leaseToken === undefined ? {} : { leaseToken: conditions.leaseToken }),
-    });
-  }
-
-  /** An order whose outcome nobody knows leaves the sandbox in doubt. */
-  async #orOpen<Result>(lane: Lane, order: Promise<Result>): Promise<Result> {
-    try {
-      return await order;
-    } catch (error) {
-      this.#context.lanes.doubt(lane);
-      throw error;
-    }
-  }
+function notUsable(record: SandboxRecord): PlatformError {
+  const details = { sandboxId: record.id, state: record.state.kind };
+  return new PlatformError('sandbox_wrong_state', `The sandbox that was begun is ${record.state.kind}.`, { details });
 }
 
 function splitPair(pair: string): [string, string] {

@@ -35,6 +35,8 @@ export class Who {
   readonly #mutations: Mutations;
   readonly #records: SandboxRecords;
   readonly #cache = new Map<string, KeyRecord>();
+  /** How many keys this process has revoked. */
+  #revocations = 0;
 
   constructor(context: ControlContext, parts: { mutations: Mutations; records: SandboxRecords }) {
     this.#context = context;
@@ -46,13 +48,8 @@ export class Who {
     const digits = keyPattern.exec(keyText)?.[1];
     if (digits === undefined) throw unauthenticated('A key is "atoll_" and 40 hex digits.');
     const hash = hashOf(digits);
-    let record = this.#cache.get(hash);
-    if (record === undefined) {
-      record = await this.#context.store.read((tables) => tables.keys.findByHash(hash));
-      if (record === undefined) throw unauthenticated('This key is not known here.');
-      if (this.#cache.size >= cachedKeysMax) this.#cache.clear();
-      this.#cache.set(hash, record);
-    }
+    const record = this.#cache.get(hash) ?? (await this.#lookUp(hash));
+    if (record === undefined) throw unauthenticated('This key is not known here.');
     if (record.revokedAtMs !== null) throw unauthenticated('This key was revoked.');
     if (record.expiresAtMs !== null && record.expiresAtMs <= this.#context.clock.nowMs()) {
       throw unauthenticated('This key has expired.');
@@ -67,19 +64,31 @@ export class Who {
     };
   }
 
+  async #lookUp(hash: string): Promise<KeyRecord | undefined> {
+    for (;;) {
+      const revocations = this.#revocations;
+      const record = await this.#context.store.read((tables) => tables.keys.findByHash(hash));
+      // What was read before a revocation must not be kept after it: the key would live on.
+      if (revocations !== this.#revocations) continue;
+      if (this.#cache.size >= cachedKeysMax) this.#cache.clear();
+      if (record !== undefined) this.#cache.set(hash, record);
+      return record;
+    }
+  }
+
   async me(caller: Caller): Promise<KeyView> {
     const record = await this.#context.store.read((tables) => tables.keys.find(caller.keyId));
     if (record === undefined) throw unauthenticated('This key is not known here.');
     return viewOf(record);
   }
 
-  createKey(caller: Caller, conditions: Conditions, body: BodyOf<typeof routes.createKey>): Promise<NewKey> {
+  async createKey(caller: Caller, conditions: Conditions, body: BodyOf<typeof routes.createKey>): Promise<NewKey> {
     checkScopes(caller, body.scopes);
     if (body.teamId !== undefined && body.teamId !== caller.teamId && !caller.scopes.includes('admin')) {
       throw new PlatformError('forbidden', 'Only a key with the scope "admin" makes keys for other teams.');
     }
     const teamId = body.teamId ?? caller.teamId;
-    return this.#makeKey(caller, conditions, {
+    return await this.#makeKey(caller, conditions, {
       kind: 'createKey',
       request: body,
       check: async () => {
@@ -103,14 +112,14 @@ export class Who {
     });
   }
 
-  createSandboxToken(
+  async createSandboxToken(
     caller: Caller,
     sandboxId: SandboxId,
     conditions: Conditions,
     body: BodyOf<typeof routes.createSandboxToken>,
   ): Promise<NewKey> {
     checkScopes(caller, body.scopes);
-    return this.#makeKey(caller, conditions, {
+    return await this.#makeKey(caller, conditions, {
       kind: 'createSandboxToken',
       request: { sandboxId, body },
       check: async () => {
@@ -188,6 +197,7 @@ export class Who {
           await tables.keys.revoke({ id: keyId, revokedAtMs: this.#context.clock.nowMs() });
           return found;
         });
+        this.#revocations++;
         this.#cache.delete(record.hash);
       },
       keep: () => null,
@@ -294,6 +304,9 @@ function hashOf(digits: string): string {
 }
 
 function checkScopes(caller: Caller, wanted: readonly Scope[]): void {
+  if (caller.sandboxId !== null) {
+    throw new PlatformError('forbidden', 'A token of one sandbox makes no keys: they would outlive or outreach it.');
+  }
   if (caller.scopes.includes('admin')) return;
   const missing = wanted.filter((scope) => !caller.scopes.includes(scope));
   if (missing.length === 0) return;

@@ -1,0 +1,70 @@
+/** Starts what rows measure: a platform as a user would, the raw path, the spawning peer. All of it ends with the row. */
+import { join } from 'node:path';
+import { ensureNativeInit } from '../src/app/index.ts';
+import type { Sandbox } from '../src/sdk/index.ts';
+import { Platform } from '../test/support/platform.ts';
+import { HttpClient, type ServerAddress } from './http-client.ts';
+import { forEachAtOnce } from './interleave.ts';
+import type { Scope } from './row.ts';
+import { Worker } from './worker.ts';
+
+/** Enough to keep both sides busy, and no more than a client library opens. */
+const requestsAtOnce = 16;
+
+export async function startPlatform(scope: Scope): Promise<Platform> {
+  const platform = await Platform.start();
+  scope.stack.defer(async () => {
+    await deleteAll(platform).catch(() => {}); // Closing tries again, one by one, and tells what is wrong.
+    await platform.close();
+  });
+  return platform;
+}
+
+export function addressOf(platform: Platform): ServerAddress {
+  return { url: platform.server.url, key: platform.key };
+}
+
+export function openHttp(scope: Scope, platform: Platform): HttpClient {
+  const client = new HttpClient(addressOf(platform));
+  scope.stack.defer(() => client.close());
+  return client;
+}
+
+export async function startRaw(scope: Scope): Promise<Worker> {
+  const worker = Worker.start(scope, 'raw-sandboxes.ts');
+  await worker.run('open', {
+    directory: join(scope.directory, `raw-${worker.pid}`),
+    layersDirectory: layersDirectoryOf(scope.directory),
+    initProgram: await ensureNativeInit(),
+  });
+  return worker;
+}
+
+export function startSpawnPeer(scope: Scope): Worker {
+  return Worker.start(scope, 'spawn-peer.mjs');
+}
+
+/** Templates are built once for the whole run; servers find them through ATOLL_LAYERS. */
+export function layersDirectoryOf(directory: string): string {
+  return join(directory, 'layers');
+}
+
+export async function createMany(platform: Platform, count: number): Promise<Sandbox[]> {
+  const sandboxes: Sandbox[] = [];
+  await forEachAtOnce(Array.from({ length: count }).keys(), requestsAtOnce, async () => {
+    sandboxes.push(await platform.client.sandboxes.create());
+  });
+  return sandboxes;
+}
+
+/** Much quicker than one after the other, which is what closing the platform does with those that are left. */
+async function deleteAll(platform: Platform): Promise<void> {
+  const ids: string[] = [];
+  for await (const { id } of platform.client.sandboxes.iterate({ limit: 1_000 })) ids.push(id);
+  const http = new HttpClient(addressOf(platform));
+  try {
+    await forEachAtOnce(ids, requestsAtOnce, (id) => http.send('DELETE', `/v1/sandboxes/${id}?force=true`));
+  } finally {
+    http.close();
+  }
+}

@@ -1,0 +1,311 @@
+/**
+ * Stop, start and delete. Each is recorded as begun, ordered on the node, recorded as done, in the sandbox's lane; a deletion
+ * that was recorded is carried out, sooner or later, whatever happens.
+ */
+import {
+  type BodyOf,
+  type Conditions,
+  isPlatformError,
+  PlatformError,
+  type routes,
+  type SandboxId,
+  type SandboxView,
+} from '../protocol/index.ts';
+import type { SandboxRecord } from '../store/index.ts';
+import type { Caller } from './caller.ts';
+import type { ControlContext } from './context.ts';
+import type { LeaseGate } from './lease-gate.ts';
+import { vacateRow } from './lease-rows.ts';
+import type { Mutations, Operation } from './mutations.ts';
+import type { Lane } from './sandbox-lanes.ts';
+import {
+  appendEvents,
+  checkGeneration,
+  checkVersion,
+  lifeIn,
+  promisesNoChange,
+  type SandboxRecords,
+  settingsOf,
+} from './sandbox-records.ts';
+
+interface Asked {
+  readonly caller: Caller;
+  readonly sandboxId: SandboxId;
+  readonly conditions: Conditions;
+  readonly kind: string;
+  readonly body: unknown;
+}
+
+interface LifeWork {
+  readonly effect: (lane: Lane, record: SandboxRecord, operation: Operation) => Promise<SandboxRecord>;
+  /** What is left of one that was interrupted in this generation; undefined: it was never begun. */
+  readonly rest: (
+    lane: Lane,
+    record: SandboxRecord,
+    begun: { operation: Operation; generation: number },
+  ) => Promise<SandboxRecord | undefined>;
+}
+
+export class SandboxLives {
+  readonly #context: ControlContext;
+  readonly #records: SandboxRecords;
+  readonly #mutations: Mutations;
+  readonly #gate: LeaseGate;
+  #deleted: (sandboxId: SandboxId) => void = () => {};
+
+  constructor(context: ControlContext, parts: { records: SandboxRecords; mutations: Mutations; gate: LeaseGate }) {
+    this.#context = context;
+    this.#records = parts.records;
+    this.#mutations = parts.mutations;
+    this.#gate = parts.gate;
+  }
+
+  /** Who else must hear when a sandbox is gone. */
+  onDeleted(listener: (sandboxId: SandboxId) => void): void {
+    this.#deleted = listener;
+  }
+
+  stop(
+    caller: Caller,
+    sandboxId: SandboxId,
+    conditions: Conditions,
+    body: BodyOf<typeof routes.stopSandbox>,
+  ): Promise<SandboxView> {
+    return this.#changeLife(
+      { caller, sandboxId, conditions, kind: 'stopSandbox', body },
+      {
+        effect: (lane, record) => this.#stop(lane, record, body.graceMs),
+        rest: async (_lane, record, { operation, generation }) => {
+          if (record.generation !== generation) throw overtaken(operation, 'Another life was begun since.');
+          return record.state.kind === 'stopped' ? record : undefined;
+        },
+      },
+    );
+  }
+
+  async #stop(lane: Lane, record: SandboxRecord, graceMs: number): Promise<SandboxRecord> {
+    const { nodes, clock, settings, faults } = this.#context;
+    const untilMs = clock.nowMs() + settings.transitionMs;
+    const stopping = this.#records.after(record, { kind: 'stop', reason: 'requested', untilMs });
+    if (stopping.state.kind === 'stopped') return record;
+    const isBegun = stopping.state === record.state;
+    const begun = isBegun
+      ? record
+      : await this.#records.commit(lane, { record: stopping, events: [{ kind: 'sandbox.stopping' }] });
+    await faults.hit('after-store-stopping');
+    const order = { sandboxId: record.id, generation: record.generation, graceMs };
+    try {
+      await nodes.call(record.nodeId, (node) => node.stopSandbox(order));
+    } catch (error) {
+      // The refusal says that nothing was changed, so nothing is: it runs on. Of one begun earlier nobody can say that.
+      if (promisesNoChange(error) && error.retry === 'backoff' && !isBegun) await this.#stay(lane, begun, error);
+      else this.#context.lanes.doubt(lane);
+      throw error;
+    }
+    await faults.hit('after-stop-on-node');
+    const stopped = this.#records.after(begun, { kind: 'gone', reason: 'requested', atMs: clock.nowMs() });
+    return await this.#records.commitAfterNode(lane, {
+      record: stopped,
+      events: [{ kind: 'sandbox.stopped', data: { reason: 'requested' } }],
+    });
+  }
+
+  async #stay(lane: Lane, begun: SandboxRecord, error: PlatformError): Promise<void> {
+    const stayed = this.#records.after(begun, { kind: 'stayed' });
+    const data = { why: `It could not be stopped: ${error.message}` };
+    await this.#records.commitAfterNode(lane, { record: stayed, events: [{ kind: 'sandbox.stop_failed', data }] });
+  }
+
+  start(
+    caller: Caller,
+    sandboxId: SandboxId,
+    conditions: Conditions,
+    body: BodyOf<typeof routes.startSandbox>,
+  ): Promise<SandboxView> {
+    const by = caller.keyId;
+    return this.#changeLife(
+      { caller, sandboxId, conditions, kind: 'startSandbox', body },
+      {
+        effect: async (lane, record, operation) => {
+          const begun = await this.#beginStart(lane, record, body.expiresInMs ?? null);
+          return begun === undefined
+            ? record
+            : await this.#startOnNode(lane, begun, { by, operation, isRepeat: false });
+        },
+        rest: async (lane, record, { operation, generation }) => {
+          if (record.generation === generation) return undefined;
+          const isNext = record.generation === generation + 1;
+          if (isNext && record.state.kind === 'running') return record;
+          if (!isNext || record.state.kind !== 'starting') throw overtaken(operation, 'It was begun, and is over.');
+          return await this.#startOnNode(lane, record, { by, operation, isRepeat: true });
+        },
+      },
+    );
+  }
+
+  /** undefined: it runs. */
+  async #beginStart(lane: Lane, record: SandboxRecord, expiresInMs: number | null): Promise<SandboxRecord | undefined> {
+    const { clock, settings, faults } = this.#context;
+    const nowMs = clock.nowMs();
+    const next = this.#records.after(record, { kind: 'start', untilMs: nowMs + settings.transitionMs });
+    if (next.state === record.state) return undefined;
+    const starting = {
+      ...next,
+      generation: record.generation + 1,
+      // A deadline that has passed would end the new life at once: without a new one it has none.
+      expiresAtMs: expiresInMs === null ? null : nowMs + expiresInMs,
+    };
+    const begun = await this.#records.commit(lane, { record: starting, events: [{ kind: 'sandbox.starting' }] });
+    await faults.hit('after-store-starting');
+    return begun;
+  }
+
+  async #startOnNode(
+    lane: Lane,
+    begun: SandboxRecord,
+    how: { by: string; operation: Operation; isRepeat: boolean },
+  ): Promise<SandboxRecord> {
+    const { nodes, faults } = this.#context;
+    const { id: sandboxId, generation, version } = begun;
+    // The same in a repeat: the node takes the same order again, and no other for the same generation.
+    const change = { by: how.by, atMs: begun.updatedAtMs, operationId: how.operation.id };
+    const order = { sandboxId, generation, version, settings: settingsOf(begun, change) };
+    try {
+      await nodes.call(begun.nodeId, (node) => node.startSandbox(order));
+    } catch (error) {
+      if (promisesNoChange(error) && !how.isRepeat) await this.#refuseStart(lane, begun, error);
+      else this.#context.lanes.doubt(lane);
+      throw error;
+    }
+    await faults.hit('after-start-on-node');
+    const started = this.#records.after(begun, { kind: 'confirmed' });
+    return await this.#records.commitAfterNode(lane, { record: started, events: [{ kind: 'sandbox.started' }] });
+  }
+
+  async #refuseStart(lane: Lane, begun: SandboxRecord, error: PlatformError): Promise<void> {
+    const atMs = this.#context.clock.nowMs();
+    const back = this.#records.after(begun, { kind: 'refused', why: error.message, atMs });
+    await this.#records.commitAfterNode(lane, {
+      record: back,
+      events: [{ kind: 'sandbox.stopped', data: { note: error.message } }],
+    });
+  }
+
+  async delete(
+    caller: Caller,
+    sandboxId: SandboxId,
+    conditions: Conditions,
+    options: { force: boolean },
+  ): Promise<void> {
+    const effect = () =>
+      this.#gate.pass(sandboxId, conditions, () => this.#deleteOnce(caller, sandboxId, conditions, options));
+    await this.#mutations.run({
+      caller,
+      kind: 'deleteSandbox',
+      conditions,
+      request: { sandboxId, options },
+      effect,
+      // What was interrupted may be finished by now, and then there is nothing left to find.
+      resume: async () => {
+        if ((await this.#records.find(sandboxId)) !== undefined) await effect();
+      },
+      keep: () => null,
+      restore: () => undefined,
+    });
+  }
+
+  async #deleteOnce(caller: Caller, sandboxId: SandboxId, conditions: Conditions, options: { force: boolean }) {
+    await this.#records.get(caller, sandboxId);
+    // Not settled first: on a node that is out of reach nothing can be, and what is deleted needs no settling.
+    await this.#context.lanes.runUnsettled(sandboxId, async (lane) => {
+      const record = await this.#records.find(sandboxId);
+      if (record === undefined) return; // Deleted by whoever was before us in the lane: the same answer.
+      const begun = await this.#beginDelete(lane, record, { caller, conditions, options });
+      await this.#context.faults.hit('after-store-deleting');
+      try {
+        await this.finishDelete(lane, begun);
+      } catch (error) {
+        // It is recorded and will be carried out when node and store can: for the caller it is deleted.
+        if (!isPlatformError(error)) throw error;
+        this.#context.logger.warn('a deletion could not be finished yet', { sandboxId, error });
+      }
+    });
+    this.#gate.opened(sandboxId);
+  }
+
+  async #beginDelete(
+    lane: Lane,
+    record: SandboxRecord,
+    asked: { caller: Caller; conditions: Conditions; options: { force: boolean } },
+  ): Promise<SandboxRecord> {
+    const { caller, conditions, options } = asked;
+    const untilMs = this.#context.clock.nowMs() + this.#context.settings.transitionMs;
+    const deleting = this.#records.after(record, { kind: 'delete', untilMs });
+    if (deleting.state === record.state) return record;
+    checkGeneration(record, conditions);
+    checkVersion(record, conditions);
+    if (!options.force) await this.#records.checkLease(record, conditions);
+    const forced = options.force && record.leaseHeld ? { forcedOverLease: record.leaseToken } : {};
+    const data = { by: caller.keyId, ...forced };
+    return await this.#records.commit(lane, { record: deleting, events: [{ kind: 'sandbox.deleting', data }] });
+  }
+
+  /** The rest of a deletion, also after a crash. */
+  async finishDelete(lane: Lane, record: SandboxRecord): Promise<void> {
+    const { nodes, store, faults, clock, events, lanes } = this.#context;
+    const order = { sandboxId: record.id, generation: record.generation };
+    await nodes.call(record.nodeId, (node) => node.deleteSandbox(order));
+    await faults.hit('after-delete-on-node');
+    const lease = { teamId: record.teamId, resource: record.id };
+    const atMs = clock.nowMs();
+    await store.transact(async (tables) => {
+      await vacateRow(tables, lease, { why: 'lost', atMs });
+      await tables.leases.remove(lease);
+      await tables.sandboxes.remove(record.id);
+      await tables.history.removeAll(record.id);
+      await appendEvents(tables, { ...record, updatedAtMs: atMs }, [{ kind: 'sandbox.deleted' }]);
+    });
+    lanes.forget(lane);
+    events.notify();
+    this.#deleted(record.id);
+  }
+
+  #changeLife(asked: Asked, work: LifeWork): Promise<SandboxView> {
+    const { caller, sandboxId, conditions, kind, body } = asked;
+    const enter = (change: (lane: Lane, record: SandboxRecord) => Promise<SandboxRecord>) =>
+      this.#gate.pass(sandboxId, conditions, async () => {
+        await this.#records.get(caller, sandboxId);
+        const record = await this.#context.lanes.run(sandboxId, async (lane) =>
+          change(lane, await this.#records.get(caller, sandboxId)),
+        );
+        return await this.#records.view(record);
+      });
+    const checked = async (lane: Lane, record: SandboxRecord, operation: Operation) => {
+      await this.#records.check(record, conditions);
+      return await work.effect(lane, record, operation);
+    };
+    return this.#mutations.run({
+      caller,
+      kind,
+      conditions,
+      request: { sandboxId, body },
+      about: (tables) => lifeIn(tables, sandboxId),
+      effect: (operation) => enter((lane, record) => checked(lane, record, operation)),
+      // What was begun was admitted, and has itself changed version and generation: only what never was is checked.
+      resume: (operation) =>
+        enter(async (lane, record) => {
+          const begun = { operation, generation: generationOf(operation) };
+          return (await work.rest(lane, record, begun)) ?? (await checked(lane, record, operation));
+        }),
+    });
+  }
+}
+
+function generationOf(operation: Operation): number {
+  return Number(operation.subjectId?.split(' ')[1]);
+}
+
+function overtaken(operation: Operation, why: string): PlatformError {
+  const message = `This was interrupted before it could be answered, and is not done again. ${why}`;
+  return new PlatformError('operation_in_doubt', message, { details: { operationId: operation.id } });
+}

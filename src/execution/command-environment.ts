@@ -1,0 +1,22 @@
+/** The environment of a command: what every login has, then the sandbox's own, then the call's. */
+const path = '/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin';
+
+/**
+ * The home directory follows the name and not the sandbox's /etc/passwd, which a node does not read: the sandbox can write it.
+ * A user who lives elsewhere sets HOME.
+ */
+export function commandEnvironment(options: {
+  readonly user: string;
+  readonly sandbox: Readonly<Record<string, string>>;
+  readonly call: Readonly<Record<string, string>>;
+}): Record<string, string> {
+  return { PATH: path, LANG: 'C.UTF-8', ...identityOf(options.user), ...options.sandbox, ...options.call };
+}
+
+function identityOf(user: string): Record<string, string> {
+  const [name = ''] = user.split(':');
+  if (name === '0' || name === 'root') return { HOME: '/root', USER: 'root', LOGNAME: 'root' };
+  if (name === '1000' || name === 'user') return { HOME: '/home/user', USER: 'user', LOGNAME: 'user' };
+  if (/^\d+$/.test(name)) return { HOME: '/' };
+  return { HOME: `/home/${name}`, USER: name, LOGNAME: name };
+}

@@ -1,0 +1,267 @@
+/** The frames between a node and the init of one sandbox, as native/PROTOCOL.md has them. What init sends is hostile input. */
+import {
+  BodyReader,
+  encodeFrame,
+  type Frame,
+  field,
+  MalformedFrame,
+  readFields,
+  textField,
+  u8,
+  u16,
+  u32,
+  u64,
+} from '../base/index.ts';
+
+export const protocolVersion = 1;
+/** Init sends at most 64 KiB of output in a frame, and nothing else that is larger. */
+export const initFrameLimitBytes = 128 * 1024;
+
+export const connectionKinds = { control: 1, run: 2 } as const;
+const signalTargets = { tree: 2 } as const;
+
+const types = {
+  hello: 1,
+  helloOk: 2,
+  helloNo: 3,
+  ok: 20,
+  error: 21,
+  status: 22,
+  statusIs: 23,
+  list: 24,
+  runIs: 25,
+  signal: 26,
+  deadline: 28,
+  fence: 29,
+  forget: 30,
+  shutdown: 31,
+  run: 40,
+  started: 41,
+  refused: 42,
+  stdout: 43,
+  stderr: 44,
+  exited: 45,
+  treeEnded: 46,
+  stdin: 47,
+  stdinEnd: 48,
+} as const;
+
+/** Codes of ERROR and REFUSED. */
+export const refusalCodes = {
+  malformed: 1,
+  startedBefore: 2,
+  initLimit: 3,
+  noSuchRun: 4,
+  fence: 5,
+  ending: 6,
+  generation: 7,
+  workingDirectory: 8,
+  user: 9,
+  program: 10,
+  fork: 11,
+  other: 12,
+} as const;
+
+export interface Refusal {
+  readonly code: number;
+  readonly errno: number;
+  readonly text: string;
+}
+
+export interface InitStatus {
+  readonly generation: number;
+  readonly deadlineBootMs: number;
+  readonly fence: number;
+  readonly running: number;
+}
+
+/** What ended a leader. */
+export type EndCause = 'itself' | 'timeout' | 'asked' | 'out of memory' | 'sandbox ending';
+const endCauses: readonly EndCause[] = ['itself', 'timeout', 'asked', 'out of memory', 'sandbox ending'];
+
+export interface RunEntry {
+  readonly run: string;
+  readonly pid: number;
+  readonly state: 'running' | 'leader ended' | 'ended';
+  readonly waitStatus: number;
+  readonly cause: EndCause;
+}
+
+export type Hello = { readonly kind: 'hello'; readonly generation: number } | { readonly kind: 'wrong version' };
+
+export type ControlAnswer =
+  | Hello
+  | { readonly kind: 'ok'; readonly request: number }
+  | { readonly kind: 'error'; readonly request: number; readonly refusal: Refusal }
+  | { readonly kind: 'status'; readonly request: number; readonly status: InitStatus }
+  | { readonly kind: 'run'; readonly request: number; readonly entry: RunEntry };
+
+export type RunAnswer =
+  | Hello
+  | { readonly kind: 'started'; readonly pid: number }
+  | { readonly kind: 'refused'; readonly refusal: Refusal }
+  | { readonly kind: 'stdout' | 'stderr'; readonly bytes: Buffer }
+  | {
+      readonly kind: 'exited';
+      readonly waitStatus: number;
+      readonly cause: EndCause;
+      readonly startedBootMs: number;
+      readonly endedBootMs: number;
+    }
+  | { readonly kind: 'tree ended' };
+
+export interface RunRequest {
+  readonly run: string;
+  readonly argv: readonly string[];
+  readonly env: Readonly<Record<string, string>>;
+  readonly cwd: string;
+  /** `undefined` is root, for whom init looks nothing up. */
+  readonly user: string | undefined;
+  readonly stdinOpen: boolean;
+  readonly timeoutMs: number | null;
+  /** Refused unless it is the fence that init has, once init has one. */
+  readonly token: number;
+  readonly generation: number;
+  readonly script: Uint8Array | null;
+}
+
+const runFlags = { stdinOpen: 2, checkToken: 8 } as const;
+
+export function helloFrame(kind: number): Buffer {
+  return encodeFrame(types.hello, u16(protocolVersion), u8(kind));
+}
+
+export const controlFrames = {
+  status: (request: number) => encodeFrame(types.status, u32(request)),
+  list: (request: number) => encodeFrame(types.list, u32(request)),
+  signalTree: (request: number, options: { readonly run: string; readonly signal: number }) => {
+    const run = Buffer.from(options.run);
+    return encodeFrame(types.signal, u32(request), u8(signalTargets.tree), u8(options.signal), u8(run.length), run);
+  },
+  deadline: (request: number, bootMs: number) => encodeFrame(types.deadline, u32(request), u64(bootMs)),
+  fence: (request: number, token: number) => encodeFrame(types.fence, u32(request), u64(token)),
+  shutdown: (request: number, graceMs: number) => encodeFrame(types.shutdown, u32(request), u32(graceMs)),
+} as const;
+
+export function runFrame(order: RunRequest): Buffer {
+  const flags = runFlags.checkToken | (order.stdinOpen ? runFlags.stdinOpen : 0);
+  return encodeFrame(
+    types.run,
+    textField(1, order.run),
+    ...order.argv.map((argument) => textField(2, argument)),
+    ...Object.entries(order.env).map(([name, value]) => textField(3, `${name}=${value}`)),
+    textField(4, order.cwd),
+    ...(order.user === undefined ? [] : [textField(5, order.user)]),
+    field(6, u32(flags)),
+    ...(order.timeoutMs === null ? [] : [field(7, u64(order.timeoutMs))]),
+    field(9, u64(order.token)),
+    field(10, u64(order.generation)),
+    ...(order.script === null ? [] : [field(12, order.script)]),
+  );
+}
+
+export function stdinFrame(bytes: Uint8Array): Buffer {
+  return encodeFrame(types.stdin, bytes);
+}
+
+export function stdinEndFrame(): Buffer {
+  return encodeFrame(types.stdinEnd);
+}
+
+export function parseControlAnswer(frame: Frame): ControlAnswer {
+  const body = new BodyReader(frame.body);
+  switch (frame.type) {
+    case types.helloOk:
+    case types.helloNo:
+      return parseHello(frame.type, body);
+    case types.ok:
+      return whole(body, { kind: 'ok', request: body.u32() });
+    case types.error:
+      return { kind: 'error', request: body.u32(), refusal: readRefusal(body) };
+    case types.statusIs:
+      return { kind: 'status', request: body.u32(), status: readStatus(body) };
+    case types.runIs:
+      return { kind: 'run', request: body.u32(), entry: readRunEntry(body.rest()) };
+    default:
+      throw new MalformedFrame(`Init sent a frame of type ${frame.type} on its control connection.`);
+  }
+}
+
+export function parseRunAnswer(frame: Frame): RunAnswer {
+  const body = new BodyReader(frame.body);
+  switch (frame.type) {
+    case types.helloOk:
+    case types.helloNo:
+      return parseHello(frame.type, body);
+    case types.started:
+      return whole(body, { kind: 'started', pid: body.i32() });
+    case types.refused:
+      return { kind: 'refused', refusal: readRefusal(body) };
+    case types.stdout:
+      return { kind: 'stdout', bytes: body.rest() };
+    case types.stderr:
+      return { kind: 'stderr', bytes: body.rest() };
+    case types.exited:
+      return whole(body, {
+        kind: 'exited',
+        waitStatus: body.u32(),
+        cause: causeOf(body.u8()),
+        startedBootMs: body.u64(),
+        endedBootMs: body.u64(),
+      });
+    case types.treeEnded:
+      return whole(body, { kind: 'tree ended' });
+    default:
+      throw new MalformedFrame(`Init sent a frame of type ${frame.type} on a run's connection.`);
+  }
+}
+
+function parseHello(type: number, body: BodyReader): Hello {
+  const version = body.u16();
+  if (type === types.helloNo || version !== protocolVersion) return { kind: 'wrong version' };
+  return whole(body, { kind: 'hello', generation: body.u64() });
+}
+
+function readRefusal(body: BodyReader): Refusal {
+  return { code: body.u16(), errno: body.u32(), text: body.rest().toString('utf8') };
+}
+
+function readStatus(body: BodyReader): InitStatus {
+  const status = { generation: body.u64(), deadlineBootMs: body.u64(), fence: body.u64(), running: body.u32() };
+  body.u32(); // Ended runs that init remembers.
+  body.u64(); // Init's clock.
+  return whole(body, status);
+}
+
+const runIsTags = new Set([1, 2, 3, 4, 5, 6, 7]);
+
+function readRunEntry(bytes: Buffer): RunEntry {
+  const fields = readFields(bytes, runIsTags);
+  const need = (tag: number): BodyReader => {
+    const found = fields.get(tag);
+    if (found === undefined) throw new MalformedFrame(`A run without field ${tag}.`);
+    return found;
+  };
+  const state = (['running', 'leader ended', 'ended'] as const)[need(3).u8() - 1];
+  if (state === undefined) throw new MalformedFrame('A run in a state that does not exist.');
+  const over = state !== 'running';
+  return {
+    run: need(1).rest().toString('utf8'),
+    pid: need(2).i32(),
+    state,
+    waitStatus: over ? need(4).u32() : 0,
+    cause: over ? causeOf(need(5).u8()) : 'itself',
+  };
+}
+
+function causeOf(code: number): EndCause {
+  const cause = endCauses[code];
+  if (cause === undefined) throw new MalformedFrame(`A run ended for reason ${code}, which does not exist.`);
+  return cause;
+}
+
+/** The arguments of `value` have been read when this runs; anything behind them is a violation. */
+function whole<Value>(body: BodyReader, value: Value): Value {
+  body.end();
+  return value;
+}

@@ -1,0 +1,103 @@
+/** The frames between a node and its spawner, as native/PROTOCOL.md has them. */
+import { BodyReader, encodeFrame, type Frame, field, MalformedFrame, textField, u16, u32, u64 } from '../base/index.ts';
+
+export const protocolVersion = 1;
+
+const types = {
+  hello: 1,
+  helloOk: 2,
+  create: 10,
+  created: 11,
+  failed: 12,
+  remove: 13,
+  removed: 14,
+  probe: 15,
+  probed: 16,
+} as const;
+
+/** A guard that can be left out on purpose, for a test's positive control. */
+export type OpenGuard = 'seccomp' | 'capabilities' | 'dumpable' | 'masks' | 'cgroup';
+
+export interface CreateRequest {
+  readonly id: string;
+  readonly directory: string;
+  readonly layers: readonly string[];
+  readonly usrLayers: readonly string[];
+  readonly uidBase: number;
+  readonly cgroup: string;
+  readonly v1Groups: readonly string[];
+  /** Milliseconds of boot time; 0: never. */
+  readonly deadlineBootMs: number;
+  readonly generation: number;
+  readonly noNewPrivileges: boolean;
+  readonly fence: number;
+  readonly openGuards: readonly OpenGuard[];
+  readonly endFile: string;
+}
+
+export type SpawnerAnswer =
+  | { readonly kind: 'hello'; readonly version: number }
+  | { readonly kind: 'created'; readonly request: number; readonly pid: number }
+  | { readonly kind: 'done'; readonly request: number }
+  | {
+      readonly kind: 'failed';
+      readonly request: number;
+      readonly errno: number;
+      readonly step: string;
+      readonly message: string;
+    };
+
+export function helloFrame(): Buffer {
+  return encodeFrame(types.hello, u16(protocolVersion));
+}
+
+export function createFrame(request: number, order: CreateRequest): Buffer {
+  return encodeFrame(
+    types.create,
+    u32(request),
+    textField(1, order.id),
+    textField(3, order.directory),
+    ...order.layers.map((layer) => textField(4, layer)),
+    ...order.usrLayers.map((layer) => textField(5, layer)),
+    field(6, u32(order.uidBase)),
+    textField(7, order.cgroup),
+    ...order.v1Groups.map((group) => textField(8, group)),
+    field(9, u64(order.deadlineBootMs)),
+    field(10, u64(order.generation)),
+    field(11, u32(order.noNewPrivileges ? 1 : 0)),
+    field(12, u64(order.fence)),
+    ...order.openGuards.map((guard) => textField(13, guard)),
+    textField(14, order.endFile),
+  );
+}
+
+export function removeFrame(request: number, path: string): Buffer {
+  return encodeFrame(types.remove, u32(request), Buffer.from(path));
+}
+
+export function probeFrame(request: number, guard: string): Buffer {
+  return encodeFrame(types.probe, u32(request), Buffer.from(guard));
+}
+
+export function parseSpawnerAnswer(frame: Frame): SpawnerAnswer {
+  const body = new BodyReader(frame.body);
+  switch (frame.type) {
+    case types.helloOk:
+      return { kind: 'hello', version: body.u16() };
+    case types.created:
+      return { kind: 'created', request: body.u32(), pid: body.i32() };
+    case types.removed:
+    case types.probed:
+      return { kind: 'done', request: body.u32() };
+    case types.failed:
+      return {
+        kind: 'failed',
+        request: body.u32(),
+        errno: body.u32(),
+        step: body.text(body.u16()),
+        message: body.rest().toString('utf8'),
+      };
+    default:
+      throw new MalformedFrame(`The spawner sent a frame of type ${frame.type}.`);
+  }
+}

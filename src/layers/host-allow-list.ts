@@ -1,0 +1,107 @@
+/**
+ * What of the host's files goes into the `host` template. Everything that is not named here stays out, and of what is named only what
+ * every user of the host may read (see copy-tree.ts). /usr is not copied: it is a layer of its own.
+ *
+ * Change `version` with the lists: it is part of the template's fingerprint.
+ */
+export const hostAllowList = {
+  version: 1,
+
+  /** Below /etc. A `*` at the end stands for any ending of a name. Nothing here may hold a credential. */
+  etc: [
+    'alternatives',
+    'apt/keyrings',
+    'apt/trusted.gpg.d',
+    'bash.bashrc',
+    'bindresvport.blacklist',
+    'ca-certificates',
+    'ca-certificates.conf',
+    'debconf.conf',
+    'debian_version',
+    'default/locale',
+    'dpkg',
+    'fonts',
+    'gai.conf',
+    'groff',
+    'host.conf',
+    'inputrc',
+    'issue',
+    'java*',
+    'ld.so.cache',
+    'ld.so.conf',
+    'ld.so.conf.d',
+    'locale.alias',
+    'locale.conf',
+    'localtime',
+    'login.defs',
+    'magic',
+    'magic.mime',
+    'manpath.config',
+    'maven/logging',
+    'maven/m2.conf',
+    'mime.types',
+    'networks',
+    'nsswitch.conf',
+    'os-release',
+    'pam.conf',
+    'pam.d',
+    'perl',
+    'pki/ca-trust',
+    'pki/tls/certs',
+    'profile',
+    'protocols',
+    'python*',
+    'rpc',
+    'security',
+    'services',
+    'shells',
+    'skel',
+    'ssl/certs',
+    'ssl/openssl.cnf',
+    'terminfo',
+    'timezone',
+    'vim',
+    'xattr.conf',
+  ],
+
+  /** Below /var. */
+  var: ['lib/dpkg'],
+
+  /** Top-level names that may be links into /usr on a host with a merged /usr. */
+  links: ['bin', 'sbin', 'lib', 'lib32', 'lib64', 'libx32', 'libo32'],
+} as const;
+
+/** Directories that are made empty, with their modes. */
+export const emptyDirectories: readonly (readonly [path: string, mode: number])[] = [
+  ['dev', 0o755],
+  ['etc', 0o755],
+  ['home', 0o755],
+  ['media', 0o755],
+  ['mnt', 0o755],
+  ['opt', 0o755],
+  ['proc', 0o555],
+  ['root', 0o700],
+  ['run', 0o755],
+  ['srv', 0o755],
+  ['sys', 0o555],
+  ['tmp', 0o1777],
+  ['usr', 0o755],
+  ['var', 0o755],
+  ['var/cache', 0o755],
+  ['var/cache/apt', 0o755],
+  ['var/cache/apt/archives', 0o755],
+  ['var/cache/apt/archives/partial', 0o700],
+  ['var/lib', 0o755],
+  ['var/lib/apt', 0o755],
+  ['var/lib/apt/lists', 0o755],
+  ['var/lib/apt/lists/partial', 0o700],
+  ['var/local', 0o755],
+  ['var/log', 0o755],
+  ['var/log/apt', 0o755],
+  ['var/mail', 0o2775],
+  ['var/opt', 0o755],
+  ['var/spool', 0o755],
+  ['var/tmp', 0o1777],
+  // Where commands start. Owned by root, who is the default user, and open to everybody inside.
+  ['workspace', 0o777],
+];

@@ -1,0 +1,21 @@
+/** What a node needs to know. */
+import type { Clock, FaultPoints, Logger } from '../base/index.ts';
+import type { OpenGuard } from '../isolation/index.ts';
+
+export interface SandboxNodeOptions {
+  /** Belongs to this node alone; made with mode 0700 if it is not there. */
+  readonly dataDirectory: string;
+  /** The program atoll-init. */
+  readonly initProgram: string;
+  /** Of this software, for `describe`. */
+  readonly version: string;
+  /** Where templates are kept; several nodes may share it. Default: `layers` in the data directory. */
+  readonly layersDirectory?: string;
+  /** How many sandboxes, running or not. Default: 1,000. */
+  readonly capacity?: number;
+  readonly log?: Logger;
+  readonly clock?: Clock;
+  readonly faults?: FaultPoints;
+  /** Guards left out on purpose: for positive controls in tests of attacks, and nothing else. */
+  readonly openGuards?: readonly OpenGuard[];
+}

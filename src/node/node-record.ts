@@ -1,0 +1,71 @@
+/**
+ * What a node keeps about one sandbox, in `record.json` in the sandbox's directory. The record is the truth about what the node has
+ * applied; it is replaced as a whole and survives a crash of the machine.
+ */
+import { readFile } from 'node:fs/promises';
+import { join } from 'node:path';
+import { z } from 'zod';
+import { type PreparedFile, prepareFile } from '../base/index.ts';
+import type { NodeSandbox } from '../protocol/index.ts';
+import { markSchema, settingsSchema, specSchema } from './order-schemas.ts';
+
+const formatVersion = 1;
+export const recordFileName = 'record.json';
+
+const recordSchema = z.strictObject({
+  format: z.literal(formatVersion),
+  mark: markSchema,
+  spec: specSchema,
+  generation: z.int().positive(),
+  version: z.int().nonnegative(),
+  settings: settingsSchema,
+  /** `settings.expiresAtMs` as boot time when it was applied; 0: never. The wall clock may jump afterwards. */
+  deadlineBootMs: z.int().nonnegative(),
+  /** Names in the layers directory, uppermost first. */
+  layers: z.array(z.string().regex(/^[A-Za-z0-9_-]+$/)).min(1),
+  usrLayers: z.array(z.string().startsWith('/')),
+  slot: z.int().nonnegative(),
+  bootId: z.string(),
+  life: z.union([
+    z.strictObject({ kind: z.literal('running') }),
+    z.strictObject({
+      kind: z.literal('ended'),
+      reason: z.enum(['requested', 'expired', 'crashed', 'machine_rebooted']),
+      atMs: z.int().nonnegative(),
+    }),
+  ]),
+});
+
+export type NodeRecord = z.infer<typeof recordSchema>;
+
+/** `undefined` where there is no record; throws where there is one that cannot be read. */
+export async function readRecord(directory: string): Promise<NodeRecord | undefined> {
+  let text: string;
+  try {
+    text = await readFile(join(directory, recordFileName), 'utf8');
+  } catch (error) {
+    if ((error as NodeJS.ErrnoException).code === 'ENOENT') return undefined;
+    throw error;
+  }
+  return parseRecord(text);
+}
+
+export function parseRecord(text: string): NodeRecord {
+  return recordSchema.parse(JSON.parse(text));
+}
+
+export async function prepareRecord(directory: string, record: NodeRecord): Promise<PreparedFile> {
+  const text = `${JSON.stringify({ ...record, format: formatVersion })}\n`;
+  return await prepareFile(join(directory, recordFileName), text, { mode: 0o600, durable: true });
+}
+
+export async function writeRecord(directory: string, record: NodeRecord): Promise<void> {
+  const prepared = await prepareRecord(directory, record);
+  await prepared.commit();
+}
+
+/** How others see it. */
+export function viewOf(record: NodeRecord): NodeSandbox {
+  const { mark, spec, generation, version, settings, life } = record;
+  return { mark, spec, generation, version, settings, life };
+}

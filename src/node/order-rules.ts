@@ -1,0 +1,98 @@
+/** Decides whether an order fits what the node has. Pure; changes nothing. */
+import { isDeepStrictEqual } from 'node:util';
+import {
+  type ApplySettingsOrder,
+  type CreateSandboxOrder,
+  type ExecOrder,
+  type LifeOrder,
+  PlatformError,
+  type StartSandboxOrder,
+} from '../protocol/index.ts';
+import type { NodeRecord } from './node-record.ts';
+
+/** `repeat`: what the order asks for is there already. */
+export type Decision = 'do' | 'repeat';
+
+export function refuseOlderLife(record: NodeRecord, order: LifeOrder): void {
+  if (order.generation >= record.generation) return;
+  throw new PlatformError(
+    'stale_generation',
+    `${order.sandboxId} is in generation ${record.generation}; the order is for ${order.generation}.`,
+    { details: numbersOf(record) },
+  );
+}
+
+export function decideCreate(record: NodeRecord | undefined, order: CreateSandboxOrder): Decision {
+  if (record === undefined) return 'do';
+  refuseOlderLife(record, order);
+  const same =
+    order.generation === record.generation &&
+    order.version === record.version &&
+    sameData([order.mark, order.spec, order.settings], [record.mark, record.spec, record.settings]);
+  if (same) return 'repeat';
+  throw mismatch(record, `${order.sandboxId} is there already, made by another order.`);
+}
+
+export function decideStart(record: NodeRecord, order: StartSandboxOrder): Decision {
+  refuseOlderLife(record, order);
+  if (order.generation === record.generation) {
+    const same = order.version === record.version && sameData(order.settings, record.settings);
+    if (record.life.kind === 'running' && same) return 'repeat';
+    throw wrongState(record, `Generation ${order.generation} of ${order.sandboxId} was begun before.`);
+  }
+  if (record.life.kind === 'running') throw wrongState(record, `${order.sandboxId} is running.`);
+  if (order.version <= record.version) throw mismatch(record, `${order.sandboxId} has a newer version.`);
+  refuseSmallerToken(record, order);
+  return 'do';
+}
+
+export function decideSettings(record: NodeRecord, order: ApplySettingsOrder): Decision {
+  refuseOlderLife(record, order);
+  if (order.generation > record.generation) {
+    throw wrongState(record, `${order.sandboxId} has not begun generation ${order.generation}.`);
+  }
+  if (order.version === record.version && sameData(order.settings, record.settings)) return 'repeat';
+  if (order.version <= record.version) {
+    throw mismatch(record, `${order.sandboxId} has version ${record.version}; the order brings ${order.version}.`);
+  }
+  refuseSmallerToken(record, order);
+  return 'do';
+}
+
+/** Whether a command may start now. */
+export function admitExec(record: NodeRecord, order: ExecOrder): void {
+  refuseOlderLife(record, order);
+  if (order.generation > record.generation || record.life.kind === 'ended') {
+    throw wrongState(record, `${order.sandboxId} does not run generation ${order.generation}.`);
+  }
+  const { leaseToken, leaseHeld } = record.settings;
+  if (order.leaseToken === null && leaseHeld) {
+    throw new PlatformError('lease_held', 'Somebody holds a lease on this sandbox; nothing ran.');
+  }
+  if (order.leaseToken !== null && order.leaseToken !== leaseToken) {
+    throw new PlatformError('lease_lost', 'The lease token is not the current one; nothing ran.');
+  }
+}
+
+/** Equal as JSON: one side may have been on disk or on the wire. */
+function sameData(a: unknown, b: unknown): boolean {
+  return isDeepStrictEqual(JSON.parse(JSON.stringify(a)), JSON.parse(JSON.stringify(b)));
+}
+
+function refuseSmallerToken(record: NodeRecord, order: StartSandboxOrder): void {
+  if (order.settings.leaseToken >= record.settings.leaseToken) return;
+  throw new PlatformError('invalid_request', 'A lease token never gets smaller.', { details: numbersOf(record) });
+}
+
+function wrongState(record: NodeRecord, message: string): PlatformError {
+  const state = record.life.kind === 'running' ? 'running' : 'stopped';
+  return new PlatformError('sandbox_wrong_state', message, { details: { ...numbersOf(record), state } });
+}
+
+function mismatch(record: NodeRecord, message: string): PlatformError {
+  return new PlatformError('version_mismatch', message, { details: numbersOf(record) });
+}
+
+function numbersOf(record: NodeRecord): { generation: number; version: number } {
+  return { generation: record.generation, version: record.version };
+}

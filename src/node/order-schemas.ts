@@ -1,0 +1,54 @@
+/** The shapes of orders and records, checked where they come from outside this process: the network and the disk. */
+import { z } from 'zod';
+import { idSchema } from '../protocol/index.ts';
+
+const count = z.int().nonnegative();
+const texts = z.record(z.string(), z.string());
+
+export const lifeOrder = z.strictObject({ sandboxId: idSchema('sandbox'), generation: z.int().positive() });
+
+export const settingsSchema = z.strictObject({
+  metadata: texts,
+  metadataVersion: count,
+  expiresAtMs: count.nullable(),
+  leaseToken: count,
+  leaseHeld: z.boolean(),
+  change: z.strictObject({ by: z.string(), atMs: count, operationId: z.string().nullable() }),
+});
+
+export const specSchema = z.strictObject({
+  template: z.string(),
+  limits: z.strictObject({
+    memoryBytes: z.int().positive(),
+    cpuMillis: z.int().positive(),
+    processes: z.int().positive(),
+  }),
+  env: texts,
+  noNewPrivileges: z.boolean(),
+});
+
+export const markSchema = z.strictObject({
+  sandboxId: idSchema('sandbox'),
+  teamId: z.string(),
+  name: z.string().nullable(),
+  createdAtMs: count,
+  createdBy: z.string(),
+});
+
+export const startOrder = lifeOrder.extend({ version: count, settings: settingsSchema });
+export const applySettingsOrder = startOrder;
+export const createOrder = startOrder.extend({ mark: markSchema, spec: specSchema });
+export const stopOrder = lifeOrder.extend({ graceMs: z.int().nonnegative().max(0xffff_ffff) });
+export const findRunOrder = lifeOrder.extend({ runId: z.string() });
+
+/** An exec without its stdin, which travels as bytes behind it. */
+export const execOrder = lifeOrder.extend({
+  runId: z.string(),
+  leaseToken: count.nullable(),
+  command: z.union([z.string(), z.array(z.string())]),
+  cwd: z.string().nullable(),
+  env: texts,
+  user: z.string().nullable(),
+  timeoutMs: z.int().positive().nullable(),
+  outputLimitBytes: count,
+});

@@ -1,0 +1,241 @@
+/**
+ * A NodeApi whose node is in another process, reached over HTTP. Its errors are the node's own; on top of them a node that cannot be
+ * reached is `node_unavailable`, and a connection that is lost after the order went out is `outcome_unknown`, unless the order only asks.
+ */
+import { randomUUID } from 'node:crypto';
+import { Agent, request as httpRequest, type IncomingMessage, type OutgoingHttpHeaders } from 'node:http';
+import { setTimeout as delay } from 'node:timers/promises';
+import {
+  type ApplySettingsOrder,
+  type CreateSandboxOrder,
+  type ExecOrder,
+  type ExecOutcome,
+  type LifeOrder,
+  type NodeApi,
+  type NodeDescription,
+  type NodeEvent,
+  type NodeInventory,
+  type NodeSandbox,
+  PlatformError,
+  type RunReport,
+  type SandboxId,
+  type StartSandboxOrder,
+  type StopSandboxOrder,
+} from '../../protocol/index.ts';
+import {
+  basePath,
+  bytesType,
+  jsonType,
+  packExecCall,
+  parseErrorBody,
+  parseJson,
+  unpackOutcome,
+  watchSilenceMs,
+} from './node-wire.ts';
+
+/** An abort can overtake the exec it is meant for; it is sent again until the exec is found or over. */
+const abortPauseMs = 20;
+const lineLimitBytes = 1024 * 1024;
+
+export interface NodeClientOptions {
+  /** As `NodeServer.url` has it. */
+  readonly url: string;
+  readonly token: string;
+}
+
+interface Call {
+  readonly method: string;
+  readonly body: string | Buffer;
+  readonly type: string;
+  /** Asking changes nothing, so a lost answer leaves nothing in doubt. */
+  readonly asksOnly: boolean;
+  readonly signal?: AbortSignal | undefined;
+}
+
+export class NodeClient implements NodeApi {
+  readonly #url: string;
+  readonly #token: string;
+  /** No limit of connections: a long exec must not keep its own abort from being sent. */
+  readonly #agent = new Agent({ keepAlive: true });
+
+  constructor(options: NodeClientOptions) {
+    this.#url = options.url.replace(/\/+$/, '');
+    this.#token = options.token;
+  }
+
+  close(): void {
+    this.#agent.destroy();
+  }
+
+  describe(signal?: AbortSignal): Promise<NodeDescription> {
+    return this.#ask('describe', {}, signal);
+  }
+
+  inventory(signal?: AbortSignal): Promise<NodeInventory> {
+    return this.#ask('inventory', {}, signal);
+  }
+
+  findSandbox(sandboxId: SandboxId): Promise<NodeSandbox | undefined> {
+    return this.#ask('findSandbox', { sandboxId });
+  }
+
+  createSandbox(order: CreateSandboxOrder): Promise<NodeSandbox> {
+    return this.#order('createSandbox', order);
+  }
+
+  startSandbox(order: StartSandboxOrder): Promise<NodeSandbox> {
+    return this.#order('startSandbox', order);
+  }
+
+  stopSandbox(order: StopSandboxOrder): Promise<NodeSandbox> {
+    return this.#order('stopSandbox', order);
+  }
+
+  deleteSandbox(order: LifeOrder): Promise<void> {
+    return this.#order('deleteSandbox', order);
+  }
+
+  applySettings(order: ApplySettingsOrder): Promise<NodeSandbox> {
+    return this.#order('applySettings', order);
+  }
+
+  findRun(order: LifeOrder & { readonly runId: string }): Promise<RunReport> {
+    return this.#ask('findRun', order);
+  }
+
+  async exec(order: ExecOrder, signal?: AbortSignal): Promise<ExecOutcome> {
+    const callId = randomUUID();
+    const over = new AbortController();
+    const onAbort = () => void this.#abortExec(callId, over.signal);
+    const call = { method: 'exec', body: packExecCall(callId, order), type: bytesType, asksOnly: false };
+    const answer = this.#call(call);
+    if (signal?.aborted) onAbort();
+    signal?.addEventListener('abort', onAbort);
+    try {
+      return unpackOutcome(await answer);
+    } finally {
+      over.abort();
+      signal?.removeEventListener('abort', onAbort);
+    }
+  }
+
+  watch(signal: AbortSignal): AsyncIterable<NodeEvent> {
+    // Opened now, not when the first event is asked for, as a node in this process would.
+    const opening = this.#send({ method: 'watch', body: '', type: jsonType, asksOnly: true, signal });
+    opening.catch(() => {}); // The reader hears of it.
+    return readWatch(opening, signal);
+  }
+
+  async #abortExec(callId: string, over: AbortSignal): Promise<void> {
+    while (!over.aborted) {
+      try {
+        const { found } = await this.#ask<{ found: boolean }>('abort', { callId });
+        if (found) return;
+        await delay(abortPauseMs, undefined, { signal: over });
+      } catch {
+        return; // The exec's own connection tells what became of it.
+      }
+    }
+  }
+
+  async #ask<Result>(method: string, order: unknown, signal?: AbortSignal): Promise<Result> {
+    return this.#json({ method, body: JSON.stringify(order), type: jsonType, asksOnly: true, signal });
+  }
+
+  async #order<Result>(method: string, order: unknown): Promise<Result> {
+    return this.#json({ method, body: JSON.stringify(order), type: jsonType, asksOnly: false });
+  }
+
+  async #json<Result>(call: Call): Promise<Result> {
+    const { result } = parseJson(await this.#call(call)) as { result: Result };
+    return result;
+  }
+
+  async #call(call: Call): Promise<Buffer> {
+    const response = await this.#send(call);
+    try {
+      const chunks: Buffer[] = [];
+      for await (const chunk of response as AsyncIterable<Buffer>) chunks.push(chunk);
+      return Buffer.concat(chunks);
+    } catch (error) {
+      throw lost(call, error);
+    }
+  }
+
+  /** Resolves with the head of an answer that is not a refusal. */
+  async #send(call: Call): Promise<IncomingMessage> {
+    const headers: OutgoingHttpHeaders = {
+      authorization: `Bearer ${this.#token}`,
+      'content-type': call.type,
+      'content-length': Buffer.byteLength(call.body),
+    };
+    const answered = Promise.withResolvers<IncomingMessage>();
+    const signal = call.signal === undefined ? {} : { signal: call.signal };
+    const outgoing = httpRequest(`${this.#url}${basePath}/${call.method}`, {
+      method: 'POST',
+      agent: this.#agent,
+      headers,
+      ...signal,
+    });
+    let connected = false;
+    outgoing.once('socket', (socket) => {
+      if (!socket.connecting) connected = true;
+      else socket.once('connect', () => (connected = true));
+    });
+    outgoing.once('response', answered.resolve);
+    outgoing.once('error', (error) => answered.reject(connected ? lost(call, error) : unreachable(error)));
+    outgoing.end(call.body);
+    const response = await answered.promise;
+    if (response.statusCode === 200) return response;
+    throw await refusalOf(call, response);
+  }
+}
+
+async function refusalOf(call: Call, response: IncomingMessage): Promise<PlatformError> {
+  try {
+    const chunks: Buffer[] = [];
+    for await (const chunk of response as AsyncIterable<Buffer>) chunks.push(chunk);
+    const refusal = parseErrorBody(parseJson(Buffer.concat(chunks)));
+    return refusal ?? lost(call, new Error(`The node answered ${response.statusCode} without saying why.`));
+  } catch (error) {
+    return lost(call, error);
+  }
+}
+
+async function* readWatch(opening: Promise<IncomingMessage>, signal: AbortSignal): AsyncGenerator<NodeEvent, void> {
+  let response: IncomingMessage | undefined;
+  try {
+    response = await opening;
+    response.setTimeout(watchSilenceMs, () => response?.destroy(new Error('The node is silent.')));
+    response.setEncoding('utf8');
+    let held = '';
+    for await (const chunk of response as AsyncIterable<string>) {
+      const lines = (held + chunk).split('\n');
+      held = lines.pop()!;
+      if (held.length > lineLimitBytes) throw new Error('The node sent a line without end.');
+      for (const line of lines) if (line !== '') yield parseEvent(line);
+    }
+  } catch (error) {
+    if (signal.aborted) return;
+    if (error instanceof PlatformError) throw error;
+    throw unreachable(error);
+  } finally {
+    response?.destroy();
+  }
+}
+
+function parseEvent(line: string): NodeEvent {
+  const value = parseJson(Buffer.from(line));
+  const refusal = parseErrorBody(value);
+  if (refusal !== undefined) throw refusal;
+  return value as NodeEvent;
+}
+
+function unreachable(error: unknown): PlatformError {
+  return new PlatformError('node_unavailable', 'The node is out of reach; nothing was changed.', { cause: error });
+}
+
+function lost(call: Call, error: unknown): PlatformError {
+  if (call.asksOnly) return unreachable(error);
+  return new PlatformError('outcome_unknown', 'The connection to the node was lost midway.', { cause: error });
+}

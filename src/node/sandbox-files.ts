@@ -1,0 +1,61 @@
+/** The files of one sandbox's directory that the node itself writes or reads. Nothing below the writable layers is ever read. */
+import { mkdir, readFile, rm, writeFile } from 'node:fs/promises';
+import { join } from 'node:path';
+import { type PreparedFile, prepareFile } from '../base/index.ts';
+import type { EndReason, SandboxId, SandboxSettings } from '../protocol/index.ts';
+
+/** Directories the spawner expects; `upper` and `usr-upper` become the tops of `/` and `/usr`. */
+const directories = ['upper', 'work', 'usr-upper', 'usr-work', 'shared'] as const;
+
+/** Makes the directory of a sandbox that is not known yet, writable layers and all. */
+export async function makeSandboxDirectory(directory: string): Promise<void> {
+  await mkdir(directory, { mode: 0o700 });
+  await Promise.all(directories.map((name) => mkdir(join(directory, name), { mode: 0o755 })));
+  const etc = join(directory, 'upper', 'etc');
+  await mkdir(etc, { mode: 0o755 });
+  await Promise.all(ownFiles.map((name) => writeFile(join(etc, name), '', { mode: 0o644 })));
+}
+
+/** Files of /etc that hold the sandbox's own name. */
+const ownFiles = ['hostname', 'hosts'] as const;
+
+export async function writeOwnNames(directory: string, sandboxId: SandboxId): Promise<void> {
+  const etc = join(directory, 'upper', 'etc');
+  const hosts = `127.0.0.1 localhost\n127.0.1.1 ${sandboxId}\n::1 localhost ip6-localhost ip6-loopback\n`;
+  await Promise.all([writeFile(join(etc, 'hostname'), `${sandboxId}\n`), writeFile(join(etc, 'hosts'), hosts)]);
+}
+
+/** What the sandbox sees as /run/atoll/metadata.json. It is written again from the record whenever a life begins. */
+export async function prepareMetadata(directory: string, settings: SandboxSettings): Promise<PreparedFile> {
+  const text = `${JSON.stringify({ version: settings.metadataVersion, metadata: settings.metadata })}\n`;
+  return await prepareFile(join(directory, 'shared', 'metadata.json'), text, { mode: 0o644, durable: false });
+}
+
+export async function writeMetadata(directory: string, settings: SandboxSettings): Promise<void> {
+  const prepared = await prepareMetadata(directory, settings);
+  await prepared.commit();
+}
+
+/** The file in which init says why it ended; one a life, so that an earlier end is never taken for this one. */
+export function endFileName(generation: number): string {
+  return `end-${generation}`;
+}
+
+/** Why a life ended that the node did not end itself. */
+export async function readEndReason(directory: string, generation: number): Promise<EndReason> {
+  const text = await readFile(join(directory, endFileName(generation)), 'utf8').catch(() => '');
+  switch (text.trim()) {
+    case 'deadline':
+      return 'expired';
+    case 'shutdown':
+      return 'requested';
+    default:
+      return 'crashed';
+  }
+}
+
+/** Removes what an earlier life left that a new one would stumble over. */
+export async function clearEarlierLife(directory: string, earlierGeneration: number): Promise<void> {
+  await rm(join(directory, 'init.sock'), { force: true });
+  await rm(join(directory, endFileName(earlierGeneration)), { force: true });
+}

@@ -1,0 +1,97 @@
+/**
+ * Begins and ends lives: groups, the spawner and the connection to init, in that order and back. Callers hold the sandbox's lock and keep
+ * the record.
+ */
+import { join } from 'node:path';
+import { setTimeout as delay } from 'node:timers/promises';
+import type { FaultPoints } from '../base/index.ts';
+import { InitClient } from '../execution/index.ts';
+import type { Cgroups, OpenGuard, Spawner } from '../isolation/index.ts';
+import type { SandboxId } from '../protocol/index.ts';
+import { uidBaseOf } from './id-slots.ts';
+import type { NodePaths } from './node-paths.ts';
+import type { NodeRecord } from './node-record.ts';
+import { endFileName } from './sandbox-files.ts';
+
+/** How long init may take beyond the grace before it is killed. */
+const shutdownMarginMs = 5_000;
+
+export class SandboxLives {
+  readonly #cgroups: Cgroups;
+  readonly #spawner: Spawner;
+  readonly #paths: NodePaths;
+  readonly #faults: FaultPoints;
+  readonly #openGuards: readonly OpenGuard[];
+
+  constructor(options: {
+    readonly cgroups: Cgroups;
+    readonly spawner: Spawner;
+    readonly paths: NodePaths;
+    readonly faults: FaultPoints;
+    readonly openGuards: readonly OpenGuard[];
+  }) {
+    this.#cgroups = options.cgroups;
+    this.#spawner = options.spawner;
+    this.#paths = options.paths;
+    this.#faults = options.faults;
+    this.#openGuards = options.openGuards;
+  }
+
+  /** Begins the life that the record describes in `directory`. When it fails, no process and no group is left. */
+  async begin(record: NodeRecord, directory: string): Promise<InitClient> {
+    const { sandboxId } = record.mark;
+    const group = await this.#cgroups.make(sandboxId, record.spec.limits);
+    try {
+      await this.#faults.hit('node-before-spawn');
+      await this.#spawner.create({
+        ...group,
+        id: sandboxId,
+        directory,
+        layers: record.layers.map((name) => join(this.#paths.layers, name)),
+        usrLayers: record.usrLayers,
+        uidBase: uidBaseOf(record.slot),
+        deadlineBootMs: record.deadlineBootMs,
+        generation: record.generation,
+        noNewPrivileges: record.spec.noNewPrivileges,
+        fence: record.settings.leaseToken,
+        openGuards: this.#openGuards,
+        endFile: endFileName(record.generation),
+      });
+      await this.#faults.hit('node-after-spawn');
+      return await InitClient.connect({ directory, generation: record.generation });
+    } catch (error) {
+      await this.clear(sandboxId);
+      throw error;
+    }
+  }
+
+  /** Asks init to end everything, and ends it by force when the grace is over. Nothing is left afterwards. */
+  async end(sandboxId: SandboxId, options: { readonly client: InitClient; readonly graceMs: number }): Promise<void> {
+    const { client, graceMs } = options;
+    const patience = new AbortController();
+    try {
+      await client.control((connection) => connection.shutDown(graceMs));
+      const waited = delay(graceMs + shutdownMarginMs, undefined, { signal: patience.signal }).catch(() => {});
+      await Promise.race([client.gone, waited]);
+    } catch {
+      // An init that cannot be asked is killed.
+    } finally {
+      patience.abort();
+    }
+    await this.clear(sandboxId);
+  }
+
+  /** Kills whatever is left of a sandbox, and removes its groups. */
+  async clear(sandboxId: string): Promise<void> {
+    await this.#cgroups.remove(sandboxId);
+  }
+
+  /** Names that have groups here. */
+  async listGroups(): Promise<string[]> {
+    return await this.#cgroups.list();
+  }
+
+  async removeTree(path: string): Promise<void> {
+    await this.#spawner.remove(path);
+  }
+}

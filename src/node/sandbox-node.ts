@@ -1,0 +1,458 @@
+/**
+ * The sandboxes of one machine: does what control orders, and tells what happened. It decides nothing beyond the rules of NodeApi.
+ *
+ * Invariants:
+ *  - Whoever changes a sandbox holds its lock from reading the record to writing it.
+ *  - A sandbox is in #sandboxes exactly while its directory is below `sandboxes/`: complete, and with a record that says what was applied.
+ *  - `client` is set exactly while the record says `running`.
+ */
+import { randomBytes } from 'node:crypto';
+import { rename } from 'node:fs/promises';
+import { join } from 'node:path';
+import {
+  type Clock,
+  KeyedMutex,
+  type Logger,
+  noFaults,
+  SystemClock,
+  silentLogger,
+  syncDirectory,
+} from '../base/index.ts';
+import { exec, findRun, type InitClient } from '../execution/index.ts';
+import { Cgroups, Spawner } from '../isolation/index.ts';
+import { HostTemplate } from '../layers/index.ts';
+import {
+  type ApplySettingsOrder,
+  type CreateSandboxOrder,
+  type EndReason,
+  type ExecOrder,
+  type ExecOutcome,
+  type LifeOrder,
+  type NodeApi,
+  type NodeDescription,
+  type NodeEvent,
+  type NodeInventory,
+  type NodeSandbox,
+  PlatformError,
+  type QuarantinedSandbox,
+  type RunReport,
+  type SandboxId,
+  type SandboxSettings,
+  type StartSandboxOrder,
+  type StopSandboxOrder,
+} from '../protocol/index.ts';
+import { applySettings } from './apply-settings.ts';
+import { rethrowDiskFull } from './disk-full.ts';
+import { EventFeed } from './event-feed.ts';
+import { IdSlots } from './id-slots.ts';
+import { type NodeIdentity, openNodeDirectory } from './node-directory.ts';
+import type { NodeLock } from './node-lock.ts';
+import type { SandboxNodeOptions } from './node-options.ts';
+import { NodePaths } from './node-paths.ts';
+import { type NodeRecord, viewOf, writeRecord } from './node-record.ts';
+import { admitExec, decideCreate, decideSettings, decideStart, refuseOlderLife } from './order-rules.ts';
+import { recoverSandboxes } from './recovery.ts';
+import { clearEarlierLife, readEndReason, writeMetadata, writeOwnNames } from './sandbox-files.ts';
+import { SandboxLives } from './sandbox-lives.ts';
+import { SpareDirectories } from './spare-directories.ts';
+
+const defaultCapacity = 1_000;
+const templateName = 'host';
+
+interface Sandbox {
+  record: NodeRecord;
+  client: InitClient | undefined;
+}
+
+interface Parts {
+  readonly options: SandboxNodeOptions;
+  readonly identity: NodeIdentity;
+  readonly lock: NodeLock;
+  readonly spawner: Spawner;
+  readonly cgroups: Cgroups;
+  readonly paths: NodePaths;
+  readonly clock: Clock;
+}
+
+export class SandboxNode implements NodeApi {
+  readonly #parts: Parts;
+  readonly #clock: Clock;
+  readonly #log: Logger;
+  readonly #paths: NodePaths;
+  readonly #lives: SandboxLives;
+  readonly #template: HostTemplate;
+  readonly #slots: IdSlots;
+  readonly #spares: SpareDirectories;
+  readonly #feed = new EventFeed();
+  readonly #sandboxes = new Map<SandboxId, Sandbox>();
+  readonly #quarantined: QuarantinedSandbox[] = [];
+  /** Guards one sandbox's directory, record and life. Rank 2. */
+  readonly #sandboxLock = new KeyedMutex<SandboxId>();
+  readonly #background = new Set<Promise<void>>();
+  #creating = 0;
+  #closing: Promise<void> | undefined;
+
+  private constructor(parts: Parts) {
+    const { options } = parts;
+    this.#parts = parts;
+    this.#clock = parts.clock;
+    this.#log = options.log ?? silentLogger;
+    this.#paths = parts.paths;
+    this.#template = new HostTemplate({ directory: this.#paths.layers });
+    this.#spares = new SpareDirectories({ parent: this.#paths.spare });
+    this.#slots = new IdSlots({ startAt: parts.identity.slotStart });
+    this.#lives = new SandboxLives({ ...parts, faults: this.#faults, openGuards: options.openGuards ?? [] });
+  }
+
+  /** Finds every sandbox again that is on disk, alive or not. Refuses when another process uses the directory. */
+  static async open(options: SandboxNodeOptions): Promise<SandboxNode> {
+    const { identity, lock, dataDirectory } = await openNodeDirectory(options.dataDirectory);
+    const spawner = new Spawner({ program: options.initProgram });
+    try {
+      const paths = new NodePaths({ dataDirectory, layersDirectory: options.layersDirectory });
+      await spawner.ready();
+      const cgroups = await Cgroups.open({ dataDirectory });
+      const clock = options.clock ?? new SystemClock();
+      const node = new SandboxNode({ options, identity, lock, spawner, cgroups, paths, clock });
+      await node.#recover();
+      return node;
+    } catch (error) {
+      await spawner.close();
+      await lock.release();
+      throw error;
+    }
+  }
+
+  /** Lets go of everything; the sandboxes go on. May be called twice. */
+  close(): Promise<void> {
+    this.#closing ??= this.#close();
+    return this.#closing;
+  }
+
+  async describe(): Promise<NodeDescription> {
+    return {
+      nodeId: this.#parts.identity.nodeId,
+      version: this.#parts.options.version,
+      bootId: this.#clock.bootId,
+      templates: [templateName],
+      capacity: { sandboxes: this.#capacity },
+    };
+  }
+
+  async inventory(): Promise<NodeInventory> {
+    const sandboxes = [...this.#sandboxes.values()].map(({ record }) => viewOf(record));
+    return { sandboxes, quarantined: [...this.#quarantined] };
+  }
+
+  async findSandbox(sandboxId: SandboxId): Promise<NodeSandbox | undefined> {
+    const sandbox = this.#sandboxes.get(sandboxId);
+    return sandbox === undefined ? undefined : viewOf(sandbox.record);
+  }
+
+  createSandbox(order: CreateSandboxOrder): Promise<NodeSandbox> {
+    return this.#change(order, async () => {
+      const known = this.#sandboxes.get(order.sandboxId);
+      if (decideCreate(known?.record, order) === 'repeat') return viewOf(known!.record);
+      return await this.#createLocked(order);
+    });
+  }
+
+  startSandbox(order: StartSandboxOrder): Promise<NodeSandbox> {
+    return this.#change(order, async () => {
+      const sandbox = this.#get(order.sandboxId);
+      if (decideStart(sandbox.record, order) === 'repeat') return viewOf(sandbox.record);
+      return await this.#startLocked(sandbox, order);
+    });
+  }
+
+  stopSandbox(order: StopSandboxOrder): Promise<NodeSandbox> {
+    return this.#change(order, async () => {
+      const sandbox = this.#get(order.sandboxId);
+      refuseOlderLife(sandbox.record, order);
+      const { client } = sandbox;
+      if (client !== undefined) await this.#lives.end(order.sandboxId, { client, graceMs: order.graceMs });
+      // An order for a life that has not begun ends it before it can: a late start of it is refused.
+      const ends = client !== undefined || order.generation > sandbox.record.generation;
+      if (ends) await this.#endLocked(sandbox, { reason: 'requested', generation: order.generation });
+      return viewOf(sandbox.record);
+    });
+  }
+
+  deleteSandbox(order: LifeOrder): Promise<void> {
+    return this.#change(order, async () => {
+      const sandbox = this.#sandboxes.get(order.sandboxId);
+      if (sandbox === undefined) return;
+      refuseOlderLife(sandbox.record, order);
+      await this.#deleteLocked(order.sandboxId, sandbox);
+    });
+  }
+
+  applySettings(order: ApplySettingsOrder): Promise<NodeSandbox> {
+    return this.#change(order, async () => {
+      const sandbox = this.#get(order.sandboxId);
+      if (decideSettings(sandbox.record, order) === 'repeat') return viewOf(sandbox.record);
+      sandbox.record = await applySettings({
+        record: sandbox.record,
+        next: {
+          ...sandbox.record,
+          version: order.version,
+          settings: order.settings,
+          deadlineBootMs: this.#deadlineOf(order.settings),
+        },
+        client: sandbox.client,
+        directory: this.#paths.sandbox(order.sandboxId),
+        faults: this.#faults,
+      });
+      return viewOf(sandbox.record);
+    });
+  }
+
+  async exec(order: ExecOrder, signal?: AbortSignal): Promise<ExecOutcome> {
+    this.#refuseWhenClosing();
+    const { record, client } = this.#get(order.sandboxId);
+    admitExec(record, order);
+    if (client === undefined) throw new PlatformError('sandbox_unavailable', 'The sandbox is ending; nothing ran.');
+    const context = { client, clock: this.#clock, sandboxEnv: record.spec.env, token: record.settings.leaseToken };
+    return await exec(context, order, signal);
+  }
+
+  async findRun(order: LifeOrder & { readonly runId: string }): Promise<RunReport> {
+    const { record, client } = this.#get(order.sandboxId);
+    refuseOlderLife(record, order);
+    if (client === undefined || order.generation > record.generation) return { kind: 'unknown' };
+    return await findRun(client, order.runId);
+  }
+
+  watch(signal: AbortSignal): AsyncIterable<NodeEvent> {
+    return this.#feed.watch(signal);
+  }
+
+  async #createLocked(order: CreateSandboxOrder): Promise<NodeSandbox> {
+    const { sandboxId } = order;
+    if (order.spec.template !== templateName) {
+      throw new PlatformError('template_not_found', `This node has no template "${order.spec.template}".`);
+    }
+    if (this.#sandboxes.size + this.#creating >= this.#capacity) {
+      throw new PlatformError('limit_exceeded', `This node holds ${this.#capacity} sandboxes and takes no more.`);
+    }
+    const slot = this.#slots.take();
+    this.#creating++;
+    try {
+      const sandbox = await this.#makeLocked(order, slot);
+      this.#sandboxes.set(sandboxId, sandbox);
+      this.#follow(sandbox);
+      await this.#faults.hit('node-create-before-answer');
+      return viewOf(sandbox.record);
+    } catch (error) {
+      if (!this.#sandboxes.has(sandboxId)) this.#slots.release(slot);
+      throw error;
+    } finally {
+      this.#creating--;
+    }
+  }
+
+  /** The rename at the end is the commit: before it, everything is removed again, by us or by the next start of the node. */
+  async #makeLocked(order: CreateSandboxOrder, slot: number): Promise<Sandbox> {
+    const { sandboxId, generation, version, mark, spec, settings } = order;
+    const template = await this.#template.ensure();
+    const record: NodeRecord = {
+      format: 1,
+      ...{ mark, spec, generation, version, settings, slot },
+      deadlineBootMs: this.#deadlineOf(settings),
+      layers: template.layers.map((path) => path.slice(this.#paths.layers.length + 1)),
+      usrLayers: [...template.usrLayers],
+      bootId: this.#clock.bootId,
+      life: { kind: 'running' },
+    };
+    const directory = this.#paths.unfinished(sandboxId);
+    let client: InitClient | undefined;
+    try {
+      await this.#spares.take(directory);
+      await writeOwnNames(directory, sandboxId);
+      // The record reaches the disk while the spawner works. Metadata is for the commands, and none is admitted yet.
+      const written = Promise.all([writeRecord(directory, record), writeMetadata(directory, settings)]);
+      const [begun, wrote] = await Promise.allSettled([this.#lives.begin(record, directory), written]);
+      if (begun.status === 'fulfilled') client = begun.value;
+      if (begun.status === 'rejected') throw begun.reason;
+      if (wrote.status === 'rejected') throw wrote.reason;
+      await this.#faults.hit('node-create-before-commit');
+      await rename(directory, this.#paths.sandbox(sandboxId));
+      await syncDirectory(this.#paths.sandboxes);
+      return { record, client };
+    } catch (error) {
+      await client?.close();
+      await this.#removeUnfinished(sandboxId, error);
+      throw error;
+    }
+  }
+
+  async #removeUnfinished(sandboxId: SandboxId, cause: unknown): Promise<void> {
+    try {
+      await this.#lives.clear(sandboxId);
+      await this.#lives.removeTree(this.#paths.unfinished(sandboxId));
+    } catch (error) {
+      // The next start of the node removes it; the caller hears why the sandbox could not be made.
+      this.#log.error('A half-made sandbox is left behind until the node starts again.', { sandboxId, cause, error });
+    }
+  }
+
+  async #startLocked(sandbox: Sandbox, order: StartSandboxOrder): Promise<NodeSandbox> {
+    const directory = this.#paths.sandbox(order.sandboxId);
+    const next: NodeRecord = {
+      ...sandbox.record,
+      generation: order.generation,
+      version: order.version,
+      settings: order.settings,
+      deadlineBootMs: this.#deadlineOf(order.settings),
+      bootId: this.#clock.bootId,
+      life: { kind: 'running' },
+    };
+    await clearEarlierLife(directory, sandbox.record.generation);
+    await writeMetadata(directory, order.settings);
+    const client = await this.#lives.begin(next, directory);
+    try {
+      await writeRecord(directory, next);
+    } catch (error) {
+      await client.close();
+      await this.#lives.clear(order.sandboxId);
+      throw error;
+    }
+    Object.assign(sandbox, { record: next, client });
+    this.#follow(sandbox);
+    await this.#faults.hit('node-start-before-answer');
+    return viewOf(next);
+  }
+
+  /** Records the end of a life of which nothing is left. */
+  async #endLocked(sandbox: Sandbox, end: { readonly reason: EndReason; readonly generation?: number }): Promise<void> {
+    const { record, client } = sandbox;
+    const life = { kind: 'ended', reason: end.reason, atMs: this.#clock.nowMs() } as const;
+    const generation = Math.max(record.generation, end.generation ?? 0);
+    await this.#faults.hit('node-end-before-record');
+    sandbox.record = { ...record, generation, life: record.life.kind === 'ended' ? record.life : life };
+    sandbox.client = undefined;
+    await client?.close();
+    try {
+      await writeRecord(this.#paths.sandbox(record.mark.sandboxId), sandbox.record);
+    } catch (error) {
+      if (client === undefined) {
+        sandbox.record = record; // Only the generation was to change, and it did not.
+        throw error;
+      }
+      // Its processes are gone whatever the disk says; the next start of the node finds that out by itself.
+      this.#log.error('The end of a sandbox could not be written.', { sandboxId: record.mark.sandboxId, error });
+    }
+    await this.#faults.hit('node-end-after-record');
+    if (client !== undefined) this.#publishEnd(record, life);
+  }
+
+  async #deleteLocked(sandboxId: SandboxId, sandbox: Sandbox): Promise<void> {
+    const { record, client } = sandbox;
+    await this.#lives.clear(sandboxId);
+    await this.#faults.hit('node-delete-before-trash');
+    const trash = join(this.#paths.trash, `${sandboxId}-${randomBytes(6).toString('hex')}`);
+    await rename(this.#paths.sandbox(sandboxId), trash);
+    this.#sandboxes.delete(sandboxId);
+    sandbox.client = undefined;
+    this.#slots.release(record.slot);
+    await client?.close();
+    if (client !== undefined) this.#publishEnd(record, { reason: 'requested', atMs: this.#clock.nowMs() });
+    await syncDirectory(this.#paths.sandboxes);
+    await this.#faults.hit('node-delete-after-trash');
+    await this.#lives.removeTree(trash).catch((error: unknown) => {
+      this.#log.warn('Deleted files are left in the trash until the node starts again.', { sandboxId, error });
+    });
+  }
+
+  #publishEnd(record: NodeRecord, end: { readonly reason: EndReason; readonly atMs: number }): void {
+    const { reason, atMs } = end;
+    this.#feed.publish({
+      kind: 'ended',
+      sandboxId: record.mark.sandboxId,
+      generation: record.generation,
+      reason,
+      atMs,
+    });
+  }
+
+  /** Notices when init ends by itself. */
+  #follow(sandbox: Sandbox): void {
+    const { client } = sandbox;
+    const { sandboxId } = sandbox.record.mark;
+    void client?.gone.then(() => {
+      this.#inBackground(
+        this.#sandboxLock.run(sandboxId, async () => {
+          if (this.#closing !== undefined || sandbox.client !== client) return;
+          await this.#lives.clear(sandboxId);
+          const reason = await readEndReason(this.#paths.sandbox(sandboxId), sandbox.record.generation);
+          await this.#endLocked(sandbox, { reason });
+        }),
+      );
+    });
+  }
+
+  async #recover(): Promise<void> {
+    const found = await recoverSandboxes({
+      paths: this.#paths,
+      lives: this.#lives,
+      slots: this.#slots,
+      clock: this.#clock,
+      log: this.#log,
+    });
+    this.#quarantined.push(...found.quarantined);
+    for (const sandbox of found.sandboxes) {
+      this.#sandboxes.set(sandbox.record.mark.sandboxId, sandbox);
+      this.#follow(sandbox);
+    }
+    for (const path of found.trash) this.#inBackground(this.#lives.removeTree(path));
+  }
+
+  async #close(): Promise<void> {
+    this.#feed.close();
+    await Promise.all(this.#background);
+    await Promise.all([...this.#sandboxes.keys()].map((sandboxId) => this.#sandboxLock.run(sandboxId, async () => {})));
+    await Promise.all([...this.#sandboxes.values()].map(({ client }) => client?.close()));
+    await this.#spares.close();
+    await this.#parts.spawner.close();
+    if (this.#sandboxes.size === 0) await this.#parts.cgroups.removeRoots();
+    await this.#parts.lock.release();
+  }
+
+  async #change<Result>(order: LifeOrder, task: () => Promise<Result>): Promise<Result> {
+    this.#refuseWhenClosing();
+    return await this.#sandboxLock.run(order.sandboxId, async () => {
+      this.#refuseWhenClosing();
+      return await task().catch(rethrowDiskFull);
+    });
+  }
+
+  #refuseWhenClosing(): void {
+    if (this.#closing !== undefined) throw new PlatformError('shutting_down', 'The node is closing.');
+  }
+
+  #inBackground(work: Promise<void>): void {
+    const logged = work.catch((error: unknown) => this.#log.error('Work in the background failed.', { error }));
+    this.#background.add(logged);
+    void logged.then(() => this.#background.delete(logged));
+  }
+
+  #get(sandboxId: SandboxId): Sandbox {
+    const sandbox = this.#sandboxes.get(sandboxId);
+    if (sandbox === undefined) throw new PlatformError('sandbox_not_found', `This node has no sandbox ${sandboxId}.`);
+    return sandbox;
+  }
+
+  /** Boot time of the expiry; at least 1, because 0 means never. */
+  #deadlineOf(settings: SandboxSettings): number {
+    if (settings.expiresAtMs === null) return 0;
+    return Math.max(1, this.#clock.bootMs() + settings.expiresAtMs - this.#clock.nowMs());
+  }
+
+  get #capacity(): number {
+    return this.#parts.options.capacity ?? defaultCapacity;
+  }
+
+  get #faults() {
+    return this.#parts.options.faults ?? noFaults;
+  }
+}
