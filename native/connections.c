@@ -206,6 +206,8 @@ static ssize_t take(struct connection *connection, const uint8_t *bytes, size_t 
 /* Whether more input would be of use now. */
 static bool wants_input(const struct connection *connection)
 {
+	if (connection->draining)
+		return true;
 	if (connection->closing)
 		return false;
 	if (connection->raw)
@@ -267,6 +269,8 @@ static void read_input(struct connection *connection)
 			connection_end(connection);
 		return;
 	}
+	if (connection->draining)
+		return;
 	if (buffer_length(&connection->in) > 0) {
 		hold(connection, scratch, (size_t)count);
 		if (connection->source.fd >= 0)
@@ -282,6 +286,17 @@ static void read_input(struct connection *connection)
 	}
 	if (used < count && !connection->closing)
 		hold(connection, scratch + used, (size_t)(count - used));
+	update_interest(connection);
+}
+
+static void drain(struct connection *connection)
+{
+	if (!connection->draining) {
+		connection->draining = true;
+		shutdown(connection->source.fd, SHUT_WR);
+		input_total -= buffer_length(&connection->in);
+		buffer_free(&connection->in);
+	}
 	update_interest(connection);
 }
 
@@ -305,7 +320,7 @@ static void flush(struct connection *connection)
 	}
 	if (buffer_length(&connection->out) == 0) {
 		if (connection->closing) {
-			connection_end(connection);
+			drain(connection);
 			return;
 		}
 		if (connection->half_closing) {

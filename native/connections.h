@@ -25,6 +25,7 @@ struct connection {
 	struct buffer in, out;
 	uint32_t stdin_left; /* bytes of the current STDIN frame still to come */
 	bool closing;        /* ends when its output is out */
+	bool draining;       /* its output is out; the peer has yet to close */
 	bool raw;            /* a relay past CONNECTED: bytes, no frames */
 	bool half_closing;   /* no output follows what is queued */
 	bool subscribed;
@@ -38,7 +39,10 @@ bool connections_listen(int listener);
 /* Marks output for the end of the round. */
 void connection_touch(struct connection *connection);
 bool connection_has_room(const struct connection *connection);
-/* Ends when everything queued has been sent. */
+/*
+ * Sends everything queued and no more, then drops what comes until the peer closes: a close with unread input would
+ * make a write of the peer fail before it has read our last frame.
+ */
 void connection_finish(struct connection *connection);
 /* Tells the peer, after everything queued, that no more comes. */
 void connection_half_close(struct connection *connection);

@@ -22,6 +22,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/capability.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdio.h>
@@ -32,7 +33,9 @@
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/un.h>
+#include <unistd.h>
 
 static int report_pipe;
 
@@ -150,6 +153,21 @@ static struct own_trees enter_private_directory(const struct create_request *req
 	return own;
 }
 
+/*
+ * A user namespace is charged to whoever makes it: made by the shifted root, a sandbox uses up its own inotify instances,
+ * not those that the host's root and every other sandbox share. The capabilities stay in effect.
+ */
+static int take_effective_id(uint32_t id)
+{
+	struct __user_cap_header_struct header = { .version = _LINUX_CAPABILITY_VERSION_3 };
+	struct __user_cap_data_struct data[2];
+	if (syscall(SYS_capget, &header, data) < 0 || seteuid(id) < 0)
+		return -1;
+	data[0].effective = data[0].permitted;
+	data[1].effective = data[1].permitted;
+	return (int)syscall(SYS_capset, &header, data);
+}
+
 static pid_t start_init(const struct create_request *request, struct init_start *start, int leaf, char **argv)
 {
 	int orders[2], answers[2];
@@ -162,7 +180,11 @@ static pid_t start_init(const struct create_request *request, struct init_start 
 		.flags = CLONE_AS_SIBLING | NEW_USER | NEW_PID | CLONE_IN_CGROUP,
 		.cgroup = (uint64_t)leaf,
 	};
+	if (take_effective_id(request->uid_base) < 0)
+		FAIL("effective id", "cannot become %u to make the user namespace", request->uid_base);
 	pid_t pid = kernel_clone(&clone);
+	if (pid != 0 && take_effective_id(0) < 0)
+		FAIL("effective id", "cannot become root again");
 	if (pid < 0)
 		FAIL("clone", "cannot start init in new user and pid namespaces inside CGROUP/init");
 	if (pid == 0) {

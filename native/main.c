@@ -6,12 +6,12 @@
 
 int main(int argc, char **argv)
 {
-	if (argc == 2 && strcmp(argv[1], "spawner") == 0)
+	if ((argc == 2 || argc == 3) && strcmp(argv[1], "spawner") == 0)
 		return spawner_main(argc, argv);
 	if (argc == 2 && strcmp(argv[1], "--version") == 0) {
 		puts("atoll-init protocol 1");
 		return 0;
 	}
-	fputs("usage: atoll-init spawner   (with its socket as descriptor 3)\n", stderr);
+	fputs("usage: atoll-init spawner [DIRECTORY]   (with its socket as descriptor 3)\n", stderr);
 	return 2;
 }

@@ -50,6 +50,8 @@ static struct job jobs[JOBS_MAX];
 static struct buffer input, output;
 static bool greeted;
 static char **spawner_argv;
+/* The only place that trees are removed from; NULL: nowhere. A copy, because init wipes the arguments it inherits. */
+static const char *own_directory;
 
 static int64_t now_ms(void)
 {
@@ -130,6 +132,21 @@ static char *body_text(const uint8_t *body, size_t length)
 }
 
 /* false: malformed. */
+/* Strictly below our own directory, spelt without detours. */
+static bool may_remove(const char *path)
+{
+	size_t length = own_directory == NULL ? 0 : strlen(own_directory);
+	if (length == 0 || strlen(path) >= PATH_MAX || strncmp(path, own_directory, length) != 0 || path[length] != '/')
+		return false;
+	for (const char *name = path + length; *name != 0; ) {
+		size_t size = strcspn(++name, "/");
+		if (size == 0 || (size == 1 && name[0] == '.') || (size == 2 && name[0] == '.' && name[1] == '.'))
+			return false;
+		name += size;
+	}
+	return true;
+}
+
 static bool handle(uint8_t type, const uint8_t *body, size_t length)
 {
 	if (type == HELLO) {
@@ -164,8 +181,8 @@ static bool handle(uint8_t type, const uint8_t *body, size_t length)
 		free(text);
 		return false;
 	}
-	if (type == REMOVE && (text[0] != '/' || strlen(text) >= PATH_MAX))
-		answer_failed(number, EINVAL, "request", "the path must be absolute");
+	if (type == REMOVE && !may_remove(text))
+		answer_failed(number, EPERM, "request", "only what lies below the spawner's own directory can be removed");
 	else if (start_job(job, type, number, &report))
 		_exit(type == REMOVE ? remove_tree(text, report) : probe_guard(text, report));
 	free(text);
@@ -298,8 +315,8 @@ static bool flush_output(void)
 
 int spawner_main(int argc, char **argv)
 {
-	(void)argc;
 	spawner_argv = argv;
+	own_directory = argc == 3 && argv[2][0] == '/' ? strdup(argv[2]) : NULL;
 	prctl(PR_SET_NAME, "atoll-spawner");
 	sigset_t mask;
 	sigemptyset(&mask);

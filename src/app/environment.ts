@@ -26,7 +26,13 @@ const settingsSchema = z.strictObject({
 
 export function faultsFromEnvironment(): FaultPoints {
   const script = process.env['ATOLL_FAULTS'];
-  return script ? parseFaults(script) : noFaults;
+  if (!script) return noFaults;
+  try {
+    return parseFaults(script);
+  } catch (cause) {
+    const why = cause instanceof Error ? cause.message : String(cause);
+    throw new StartError('settings_invalid', `ATOLL_FAULTS is not valid: ${why}`, { cause });
+  }
 }
 
 export function layersFromEnvironment(): string | undefined {
@@ -39,7 +45,7 @@ export function settingsFromEnvironment(): Partial<ControlSettings> {
   try {
     return JSON.parse(JSON.stringify(settingsSchema.parse(JSON.parse(text)))) as Partial<ControlSettings>;
   } catch (cause) {
-    const why = cause instanceof z.ZodError ? z.prettifyError(cause) : String(cause);
+    const why = cause instanceof z.ZodError ? z.prettifyError(cause).replaceAll(/\s*\n\s*/g, ' ') : String(cause);
     throw new StartError('settings_invalid', `ATOLL_SETTINGS is not valid: ${why}`, { cause });
   }
 }

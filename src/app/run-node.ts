@@ -2,12 +2,12 @@
 import { randomBytes } from 'node:crypto';
 import { readFile } from 'node:fs/promises';
 import { createLogger, type LogLevel, writeFileDurably } from '../base/index.ts';
-import { NodeServer, type NodeServerOptions, SandboxNode } from '../node/index.ts';
+import { NodeServer, type NodeServerOptions } from '../node/index.ts';
 import { Closing } from './closing.ts';
 import { DataDirectory, defaultDataDirectory } from './data-directory.ts';
 import { faultsFromEnvironment } from './environment.ts';
 import { ensureNativeInit } from './native-init.ts';
-import { layersOption } from './serve.ts';
+import { layersOption, openHere } from './serve.ts';
 import { softwareVersion } from './software-version.ts';
 import { portInUse } from './start-error.ts';
 
@@ -35,7 +35,7 @@ export async function runNode(options: RunNodeOptions): Promise<RunningNode> {
     const log = createLogger({ stream: process.stderr, level: options.logLevel ?? 'info' });
     const directory = await DataDirectory.open(options.dataDirectory ?? defaultDataDirectory(), 'node-process');
     closing.add(() => directory.close());
-    const node = await SandboxNode.open({
+    const node = await openHere({
       dataDirectory: directory.file('node'),
       initProgram: await ensureNativeInit(),
       version: await softwareVersion(),

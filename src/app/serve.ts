@@ -12,7 +12,7 @@ import {
   systemTimers,
 } from '../base/index.ts';
 import { Control, defaultControlSettings, NodeDirectory } from '../control/index.ts';
-import { NodeClient, SandboxNode } from '../node/index.ts';
+import { NodeClient, SandboxNode, type SandboxNodeOptions } from '../node/index.ts';
 import { isPlatformError, type NodeApi, type NodeId, newId, systemRandom } from '../protocol/index.ts';
 import { createHttpServer } from '../server/index.ts';
 import { openSqliteStore, type Store, StoreOpenError } from '../store/index.ts';
@@ -23,7 +23,7 @@ import { faultsFromEnvironment, layersFromEnvironment, settingsFromEnvironment }
 import { KnownNodes } from './known-nodes.ts';
 import { ensureNativeInit } from './native-init.ts';
 import { softwareVersion } from './software-version.ts';
-import { portInUse, StartError } from './start-error.ts';
+import { nodeNotOpened, portInUse, StartError } from './start-error.ts';
 
 export interface ServeOptions {
   readonly dataDirectory?: string;
@@ -121,7 +121,7 @@ async function openNode(parts: NodeParts): Promise<{ nodeId: NodeId; api: NodeAp
   const { options, directory, logger, faults, version, closing } = parts;
   if (options.nodeUrl !== undefined)
     return await connectNode(options.nodeUrl, options.nodeTokenFile, directory, closing);
-  const node = await SandboxNode.open({
+  const node = await openHere({
     dataDirectory: directory.file('node'),
     initProgram: await ensureNativeInit(),
     version,
@@ -134,10 +134,17 @@ async function openNode(parts: NodeParts): Promise<{ nodeId: NodeId; api: NodeAp
   return { nodeId, api: node };
 }
 
+/** Says what kept the node from opening in words for whoever starts it. */
+export function openHere(options: SandboxNodeOptions): Promise<SandboxNode> {
+  return SandboxNode.open(options).catch((error: unknown) => {
+    throw nodeNotOpened(error);
+  });
+}
+
 async function connectNode(url: string, tokenFile: string | undefined, directory: DataDirectory, closing: Closing) {
   if (tokenFile === undefined)
     throw new StartError('node_unreachable', 'A node at an address needs --node-token-file.');
-  const token = (await readFile(tokenFile, 'utf8')).trim();
+  const token = await readToken(tokenFile);
   const api = new NodeClient({ url, token });
   closing.add(async () => api.close());
   const known = new KnownNodes(directory);
@@ -151,6 +158,17 @@ async function connectNode(url: string, tokenFile: string | undefined, directory
     if (!isPlatformError(cause)) throw cause;
     const message = `The node at ${url} does not answer (${cause.message}). Start it with "atoll node", or correct the address.`;
     throw new StartError('node_unreachable', message, { cause });
+  }
+}
+
+async function readToken(path: string): Promise<string> {
+  try {
+    return (await readFile(path, 'utf8')).trim();
+  } catch (cause) {
+    const why = cause instanceof Error ? cause.message : String(cause);
+    throw new StartError('node_unreachable', `The node's token cannot be read: ${why}. Correct --node-token-file.`, {
+      cause,
+    });
   }
 }
 

@@ -1,4 +1,7 @@
 /** A server or node that cannot start: what, why, and what to do, in one sentence each. */
+import { DirectoryInUse } from '../base/index.ts';
+import { NewerDirectory } from '../node/index.ts';
+
 export type StartErrorCode =
   | 'port_in_use'
   | 'directory_in_use'
@@ -16,6 +19,13 @@ export class StartError extends Error {
     super(message, options);
     this.code = code;
   }
+}
+
+/** What a node that cannot be opened means; anything else as it is. */
+export function nodeNotOpened(cause: unknown): unknown {
+  if (cause instanceof DirectoryInUse) return new StartError('directory_in_use', cause.message, { cause });
+  if (cause instanceof NewerDirectory) return new StartError('directory_newer', cause.message, { cause });
+  return cause;
 }
 
 /** What a failed listen means; anything but a port in use as it is. */

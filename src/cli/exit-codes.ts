@@ -55,7 +55,6 @@ export const exitCodeOf: Readonly<Record<ErrorCode, number>> = {
   output_dropped: exitCodes.notFound,
   unauthenticated: exitCodes.notAllowed,
   forbidden: exitCodes.notAllowed,
-  directory_in_use: exitCodes.notConfigured,
   sandbox_wrong_state: exitCodes.conflict,
   name_taken: exitCodes.conflict,
   stale_generation: exitCodes.conflict,

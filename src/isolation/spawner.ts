@@ -42,11 +42,14 @@ interface Running {
 
 export class Spawner {
   readonly #program: string;
+  readonly #directory: string | undefined;
   #starting: Promise<Running> | undefined;
   #closed = false;
 
-  constructor(options: { readonly program: string }) {
+  /** `directory` (absolute, without links) is the only place that it removes trees from; absent: nowhere. */
+  constructor(options: { readonly program: string; readonly directory?: string }) {
     this.#program = options.program;
+    this.#directory = options.directory;
   }
 
   /** Starts the spawner if none runs, so that a wrong program is told at start and not at the first sandbox. */
@@ -97,9 +100,12 @@ export class Spawner {
   #running(): Promise<Running> {
     if (this.#closed) return Promise.reject(new PlatformError('shutting_down', 'The node is closing.'));
     if (this.#starting === undefined) {
-      const starting = start(this.#program, () => {
-        if (this.#starting === starting) this.#starting = undefined;
-      });
+      const starting = start(
+        [this.#program, 'spawner', ...(this.#directory === undefined ? [] : [this.#directory])],
+        () => {
+          if (this.#starting === starting) this.#starting = undefined;
+        },
+      );
       this.#starting = starting;
     }
     return this.#starting;
@@ -107,9 +113,9 @@ export class Spawner {
 }
 
 /** `onDead` is called before any waiting request is refused, so that a caller who asks again gets a new spawner. */
-async function start(program: string, onDead: () => void): Promise<Running> {
+async function start([program, ...words]: readonly [string, ...string[]], onDead: () => void): Promise<Running> {
   // A group of its own: an interrupt typed at the node's terminal must not end it in the middle of a sandbox.
-  const child = spawn(program, ['spawner'], { stdio: ['ignore', 'ignore', 'pipe', 'pipe'], detached: true, env: {} });
+  const child = spawn(program, words, { stdio: ['ignore', 'ignore', 'pipe', 'pipe'], detached: true, env: {} });
   const exit = Promise.withResolvers<void>();
   const hello = Promise.withResolvers<void>();
   const socket = child.stdio[3] as Duplex;

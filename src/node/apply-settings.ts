@@ -4,6 +4,7 @@
  * Everything that can fail for lack of space or because the sandbox is ending happens before anything is visible. The fence only grows
  * and cannot be taken back, so it comes after the last step that can be refused; from there on the settings are carried through.
  */
+import { isDeepStrictEqual } from 'node:util';
 import type { FaultPoints, PreparedFile } from '../base/index.ts';
 import { type InitClient, InitRefusal, refusalCodes } from '../execution/index.ts';
 import { PlatformError } from '../protocol/index.ts';
@@ -21,7 +22,9 @@ export async function applySettings(options: {
   const { record, next, client, directory, faults } = options;
   const prepared: PreparedFile[] = [];
   try {
-    prepared.push(await prepareMetadata(directory, next.settings));
+    if (!isDeepStrictEqual(metadataOf(next), metadataOf(record))) {
+      prepared.push(await prepareMetadata(directory, next.settings));
+    }
     prepared.push(await prepareRecord(directory, next));
     await faults.hit('node-settings-before-init');
     if (client !== undefined) await tellInit(client, { record, next });
@@ -35,13 +38,19 @@ export async function applySettings(options: {
   return next;
 }
 
+function metadataOf({ settings }: NodeRecord) {
+  return [settings.metadataVersion, settings.metadata];
+}
+
 async function tellInit(
   client: InitClient,
   options: { readonly record: NodeRecord; readonly next: NodeRecord },
 ): Promise<void> {
   const { record, next } = options;
   try {
-    await client.control((connection) => connection.setDeadline(next.deadlineBootMs));
+    if (next.deadlineBootMs !== record.deadlineBootMs) {
+      await client.control((connection) => connection.setDeadline(next.deadlineBootMs));
+    }
     if (next.settings.leaseToken !== record.settings.leaseToken) await tellFence(client, options);
   } catch (error) {
     if (!(error instanceof InitRefusal)) throw error;

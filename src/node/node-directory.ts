@@ -2,9 +2,8 @@
 import { createHash } from 'node:crypto';
 import { chmod, mkdir, readFile, realpath } from 'node:fs/promises';
 import { z } from 'zod';
-import { writeFileDurably } from '../base/index.ts';
-import { idSchema, type NodeId, newId, PlatformError } from '../protocol/index.ts';
-import { NodeLock } from './node-lock.ts';
+import { DirectoryLock, writeFileDurably } from '../base/index.ts';
+import { idSchema, type NodeId, newId } from '../protocol/index.ts';
 import { NodePaths } from './node-paths.ts';
 
 const formatVersion = 1;
@@ -16,12 +15,18 @@ export interface NodeIdentity {
   readonly slotStart: number;
 }
 
+/** The directory was written by a newer version of this software; nothing in it was touched. */
+export class NewerDirectory extends Error {
+  override readonly name = 'NewerDirectory';
+}
+
+/** Refuses with `DirectoryInUse` or `NewerDirectory`. */
 export async function openNodeDirectory(
   path: string,
-): Promise<{ readonly identity: NodeIdentity; readonly lock: NodeLock; readonly dataDirectory: string }> {
+): Promise<{ readonly identity: NodeIdentity; readonly lock: DirectoryLock; readonly dataDirectory: string }> {
   await mkdir(path, { recursive: true, mode: 0o700 });
   const dataDirectory = await realpath(path);
-  const lock = await NodeLock.acquire(dataDirectory);
+  const lock = await DirectoryLock.acquire(dataDirectory, 'node');
   try {
     // Sandboxes can leave setuid files of the real root below it: nobody else may look inside.
     await chmod(dataDirectory, 0o700);
@@ -51,7 +56,7 @@ async function readNodeId(paths: NodePaths): Promise<NodeId> {
   const { format, nodeId } = nodeFile.parse(JSON.parse(text));
   if (format > formatVersion) {
     const message = `The data directory ${paths.root} was written by a newer version (format ${format}); this one knows ${formatVersion}. Use the newer version.`;
-    throw new PlatformError('invalid_request', message);
+    throw new NewerDirectory(message);
   }
   return nodeId;
 }

@@ -78,6 +78,11 @@ for (const [generation, version, expected] of changes) {
   });
 }
 
+test('K20: new settings for a life that has ended are refused; what it has is confirmed again', () => {
+  expect(said(() => decideSettings(ended, order(3, 11)))).toBe('sandbox_wrong_state');
+  expect(said(() => decideSettings(ended, { ...order(3, 10), settings: base.settings }))).toBe('repeat');
+});
+
 test('the same version with other settings is refused, and a token never gets smaller', () => {
   expect(said(() => decideSettings(running, order(3, 10, { metadata: { a: '1' } })))).toBe('version_mismatch');
   expect(said(() => decideSettings(running, order(3, 11, { leaseToken: 4 })))).toBe('invalid_request');

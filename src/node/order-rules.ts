@@ -55,6 +55,8 @@ export function decideSettings(record: NodeRecord, order: ApplySettingsOrder): D
   if (order.version <= record.version) {
     throw mismatch(record, `${order.sandboxId} has version ${record.version}; the order brings ${order.version}.`);
   }
+  // Its end may not have reached control yet: an extension that is too late must not seem to have been in time.
+  if (record.life.kind === 'ended') throw wrongState(record, `${order.sandboxId} has ended.`);
   refuseSmallerToken(record, order);
   return 'do';
 }

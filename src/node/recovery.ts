@@ -11,7 +11,7 @@ import { type EndReason, isId, type QuarantinedSandbox } from '../protocol/index
 import type { IdSlots } from './id-slots.ts';
 import type { NodePaths } from './node-paths.ts';
 import { type NodeRecord, readRecord, writeRecord } from './node-record.ts';
-import { readEndReason } from './sandbox-files.ts';
+import { readEndReason, writeMetadata } from './sandbox-files.ts';
 import type { SandboxLives } from './sandbox-lives.ts';
 
 const concurrency = 32;
@@ -110,6 +110,7 @@ async function reconnect(
   try {
     client = await InitClient.connect({ directory, generation: record.generation });
     await restoreSettings(client, record);
+    await restoreMetadata(context, options);
     return client;
   } catch (error) {
     context.log.warn('A sandbox did not outlive the node.', { sandboxId: record.mark.sandboxId, error });
@@ -125,6 +126,17 @@ async function restoreSettings(client: InitClient, record: NodeRecord): Promise<
   if (status.fence < record.settings.leaseToken) {
     await client.control((connection) => connection.setFence(record.settings.leaseToken));
   }
+}
+
+/** A crash between the two files of a change leaves the sandbox with a map that was never recorded. */
+async function restoreMetadata(
+  context: RecoveryContext,
+  options: { readonly record: NodeRecord; readonly directory: string },
+): Promise<void> {
+  const { record, directory } = options;
+  await writeMetadata(directory, record.settings).catch((error: unknown) => {
+    context.log.error('The metadata inside a sandbox could not be written.', { directory, error });
+  });
 }
 
 async function restoreDeadline(client: InitClient, deadlineBootMs: number): Promise<void> {

@@ -11,6 +11,7 @@ import { rename } from 'node:fs/promises';
 import { join } from 'node:path';
 import {
   type Clock,
+  type DirectoryLock,
   KeyedMutex,
   type Logger,
   noFaults,
@@ -46,7 +47,6 @@ import { rethrowDiskFull } from './disk-full.ts';
 import { EventFeed } from './event-feed.ts';
 import { IdSlots } from './id-slots.ts';
 import { type NodeIdentity, openNodeDirectory } from './node-directory.ts';
-import type { NodeLock } from './node-lock.ts';
 import type { SandboxNodeOptions } from './node-options.ts';
 import { NodePaths } from './node-paths.ts';
 import { type NodeRecord, viewOf, writeRecord } from './node-record.ts';
@@ -67,7 +67,7 @@ interface Sandbox {
 interface Parts {
   readonly options: SandboxNodeOptions;
   readonly identity: NodeIdentity;
-  readonly lock: NodeLock;
+  readonly lock: DirectoryLock;
   readonly spawner: Spawner;
   readonly cgroups: Cgroups;
   readonly paths: NodePaths;
@@ -107,7 +107,7 @@ export class SandboxNode implements NodeApi {
   /** Finds every sandbox again that is on disk, alive or not. Refuses when another process uses the directory. */
   static async open(options: SandboxNodeOptions): Promise<SandboxNode> {
     const { identity, lock, dataDirectory } = await openNodeDirectory(options.dataDirectory);
-    const spawner = new Spawner({ program: options.initProgram });
+    const spawner = new Spawner({ program: options.initProgram, directory: dataDirectory });
     try {
       const paths = new NodePaths({ dataDirectory, layersDirectory: options.layersDirectory });
       await spawner.ready();
@@ -197,7 +197,11 @@ export class SandboxNode implements NodeApi {
           ...sandbox.record,
           version: order.version,
           settings: order.settings,
-          deadlineBootMs: this.#deadlineOf(order.settings),
+          // The same deadline stays what it was in boot time, whatever the wall clock did since.
+          deadlineBootMs:
+            order.settings.expiresAtMs === sandbox.record.settings.expiresAtMs
+              ? sandbox.record.deadlineBootMs
+              : this.#deadlineOf(order.settings),
         },
         client: sandbox.client,
         directory: this.#paths.sandbox(order.sandboxId),

@@ -98,11 +98,6 @@ export const errorCatalog = {
     retry: 'never',
     meaning: 'A guard could not be set on this machine, so nothing was started. `atoll doctor` tells more.',
   },
-  directory_in_use: {
-    status: 409,
-    retry: 'backoff',
-    meaning: 'Another process uses this data directory; the details name it. Nothing was changed.',
-  },
   server_unreachable: {
     status: 503,
     retry: 'backoff',

@@ -10,7 +10,11 @@ import { describeWith, requires } from '../support/requires.ts';
 
 const everyGuard = ['seccomp', 'capabilities', 'dumpable', 'masks'] as const satisfies OpenGuard[];
 
-describeWith(requires.root, requires.cgroups, requires.compiler)('init', () => {
+describeWith(
+  requires.root,
+  requires.cgroups,
+  requires.compiler,
+)('init', () => {
   let rig: AttackRig;
   let guarded: Target;
   /** Only that init is not dumpable stands between its memory and a command with every capability. */
@@ -31,7 +35,20 @@ describeWith(requires.root, requires.cgroups, requires.compiler)('init', () => {
 
   test('a command cannot read the memory, environment, descriptors or links of init', async () => {
     const control = await open.attack('look', '1');
-    const secrets = ['mem', 'environ', 'maps', 'auxv', 'io', 'exe', 'cwd', 'root', 'ns/mnt', 'fd', 'fdinfo', 'map_files'];
+    const secrets = [
+      'mem',
+      'environ',
+      'maps',
+      'auxv',
+      'io',
+      'exe',
+      'cwd',
+      'root',
+      'ns/mnt',
+      'fd',
+      'fdinfo',
+      'map_files',
+    ];
     expect(pick(control, secrets)).toEqual(all(secrets, 'ok'));
     for (const target of [guarded, dumpableOnly, capabilitiesOnly]) {
       const said = await target.attack('look', '1');
@@ -69,7 +86,9 @@ describeWith(requires.root, requires.cgroups, requires.compiler)('init', () => {
   test('a signal from inside neither ends nor stops init', async () => {
     const sleeper = guarded.start(['sleep', '300']);
     const pid = await pidOf(guarded, 'sleep');
-    expect(await guarded.attack('signals', '1', '9', '19', '15', '1', '2', '3', '6', '11', '13', '17')).toMatchObject({ 9: 'ok' });
+    expect(await guarded.attack('signals', '1', '9', '19', '15', '1', '2', '3', '6', '11', '13', '17')).toMatchObject({
+      9: 'ok',
+    });
     expect(await guarded.run(['echo', 'alive'])).toMatchObject({ stdout: 'alive\n', exitCode: 0 });
     // The same signal ends a process that is not init, and init itself when the machine sends it.
     await guarded.attack('signals', String(pid), '9');
@@ -96,7 +115,10 @@ describeWith(requires.root, requires.cgroups, requires.compiler)('init', () => {
   });
 
   test('a command cannot change the program of init, not even by running it', async () => {
-    const digest = async () => createHash('sha256').update(await readFile(initProgram)).digest('hex');
+    const digest = async () =>
+      createHash('sha256')
+        .update(await readFile(initProgram))
+        .digest('hex');
     const before = await digest();
     // Between fork and execve a command is a copy of init, so a link to "my own program" runs init's file: this is how
     // runc was overwritten in 2019.

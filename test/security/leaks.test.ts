@@ -1,7 +1,6 @@
 /** What a command is born with: three descriptors, its own environment, and nothing of whoever started it. */
 import { execFile, spawn } from 'node:child_process';
-import { once } from 'node:events';
-import { open as openFile, readFile, writeFile } from 'node:fs/promises';
+import { readFile, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { text } from 'node:stream/consumers';
 import { promisify } from 'node:util';
@@ -11,7 +10,11 @@ import { describeWith, requires } from '../support/requires.ts';
 
 const secret = 'ATOLL_ATTACK_SECRET';
 
-describeWith(requires.root, requires.cgroups, requires.compiler)('what a command is born with', () => {
+describeWith(
+  requires.root,
+  requires.cgroups,
+  requires.compiler,
+)('what a command is born with', () => {
   let rig: AttackRig;
   let guarded: Target;
 
@@ -51,7 +54,9 @@ describeWith(requires.root, requires.cgroups, requires.compiler)('what a command
   test('the environment of the daemon is not the environment of a command, nor anywhere to be read', async () => {
     const { stdout: control } = await promisify(execFile)('env');
     expect(control).toContain(secret);
-    const seen = await guarded.run(`env; tr '\\0' '\\n' < /proc/1/environ; cat /proc/1/cmdline; grep -l ${secret} /proc/[0-9]*/environ`);
+    const seen = await guarded.run(
+      `env; tr '\\0' '\\n' < /proc/1/environ; cat /proc/1/cmdline; grep -l ${secret} /proc/[0-9]*/environ`,
+    );
     expect(seen.stdout).not.toContain('from the daemon');
     expect(seen.stdout).not.toContain('/environ');
     // Where init can be read, its environment is empty too.
@@ -81,7 +86,9 @@ describeWith(requires.root, requires.cgroups, requires.compiler)('what a command
     expect(await readFile(file, 'utf8')).toBe(before);
     // The machine writes it, and the sandbox sees that at once; next to it root inside writes as it likes.
     await writeFile(join(guarded.directory(), 'shared', 'new'), 'by the machine');
-    expect((await guarded.run('cat /run/atoll/new && echo x > /run/next && rm /run/next')).stdout).toBe('by the machine');
+    expect((await guarded.run('cat /run/atoll/new && echo x > /run/next && rm /run/next')).stdout).toBe(
+      'by the machine',
+    );
   });
 
   test('/run/atoll stays read-only for a command with every capability and no filter', async () => {
@@ -94,8 +101,11 @@ describeWith(requires.root, requires.cgroups, requires.compiler)('what a command
 
   test('a command that ends its stdin early or never reads it does not hurt init', async () => {
     const stdin = Buffer.alloc(4 * 1024 * 1024, 'x');
-    for (const command of ['exec 0<&-; echo done', 'head -c 10 > /dev/null; echo done']) {
-      expect(await guarded.run(command, { stdin })).toMatchObject({ stdout: 'done\n', exitCode: 0 });
+    // Many times: what goes wrong here is a race between the last bytes in and the last frame out.
+    for (let i = 0; i < 20; i++) {
+      for (const command of ['exec 0<&-; echo done', 'head -c 10 > /dev/null; echo done']) {
+        expect(await guarded.run(command, { stdin })).toMatchObject({ stdout: 'done\n', exitCode: 0 });
+      }
     }
     expect((await guarded.run(['wc', '-c'], { stdin })).stdout.trim()).toBe(String(stdin.byteLength));
   });
@@ -105,14 +115,5 @@ describeWith(requires.root, requires.cgroups, requires.compiler)('what a command
     const outcome = await guarded.run('head -c 300M /dev/zero; head -c 300M /dev/zero >&2', { outputLimitBytes: 1000 });
     expect(outcome).toMatchObject({ stdoutTruncated: true, stderrTruncated: true, exitCode: 0 });
     expect(process.memoryUsage().rss - before).toBeLessThan(150 * 1024 * 1024);
-  });
-
-  test('nothing of the spawner is left with a finished sandbox', async () => {
-    const handle = await openFile('/proc/self/mountinfo');
-    const mounts = await handle.readFile('utf8');
-    await handle.close();
-    expect(mounts).not.toContain(guarded.sandbox.mark.sandboxId);
-    const child = spawn('true', { stdio: 'ignore' });
-    await once(child, 'exit');
   });
 });

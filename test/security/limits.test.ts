@@ -9,7 +9,11 @@ import { describeWith, requires } from '../support/requires.ts';
 
 const mebibyte = 1024 * 1024;
 
-describeWith(requires.root, requires.cgroups, requires.compiler)('the limits of a sandbox', () => {
+describeWith(
+  requires.root,
+  requires.cgroups,
+  requires.compiler,
+)('the limits of a sandbox', () => {
   let rig: AttackRig;
   let small: Target;
   let large: Target;
@@ -92,7 +96,9 @@ describeWith(requires.root, requires.cgroups, requires.compiler)('the limits of 
   });
 
   test('a command cannot find, mount or write the groups that limit it', async () => {
-    const found = await small.run('find / -path /usr -prune -o -name memory.limit_in_bytes -print -o -name memory.max -print -o -name pids.max -print 2>/dev/null; ls /sys');
+    const found = await small.run(
+      'find / -path /usr -prune -o -name memory.limit_in_bytes -print -o -name memory.max -print -o -name pids.max -print 2>/dev/null; ls /sys',
+    );
     expect(found.stdout).toBe('');
     expect(await small.attack('mount', 'none', '/mnt', 'cgroup2', '0')).toEqual({ mount: 'EPERM' });
     expect(await small.attack('mount', 'none', '/mnt', 'cgroup', '0', 'memory')).toEqual({ mount: 'EPERM' });
@@ -102,7 +108,9 @@ describeWith(requires.root, requires.cgroups, requires.compiler)('the limits of 
     const mounted = await open.attack('mount', 'none', '/mnt', 'cgroup2', '0');
     expect(mounted).toEqual({ mount: 'ok' });
     // Even so the files of its limits are not its own: shifted ids hold where the filter does not.
-    const written = await open.run('ls /mnt/cgroup.procs && for f in /mnt/*.max; do echo max > $f && echo lifted; done');
+    const written = await open.run(
+      'ls /mnt/cgroup.procs && for f in /mnt/*.max; do echo max > $f && echo lifted; done',
+    );
     expect(written.stdout).toBe('/mnt/cgroup.procs\n');
   });
 

@@ -32,7 +32,11 @@ socket(my $local, AF_UNIX, SOCK_STREAM, 0); bind($local, pack("Sa*", AF_UNIX, "\
 open(my $mark, ">", "/tmp/listening"); close($mark);
 sleep 300;`;
 
-describeWith(requires.root, requires.cgroups, requires.compiler)('neighbours', () => {
+describeWith(
+  requires.root,
+  requires.cgroups,
+  requires.compiler,
+)('neighbours', () => {
   let rig: AttackRig;
   let first: Target;
   let second: Target;
@@ -58,7 +62,8 @@ describeWith(requires.root, requires.cgroups, requires.compiler)('neighbours', (
     await rig?.close();
   });
 
-  const connect = (target: Target, ...places: readonly string[]) => target.run(['perl', '-e', connectProgram, ...places]);
+  const connect = (target: Target, ...places: readonly string[]) =>
+    target.run(['perl', '-e', connectProgram, ...places]);
 
   test("a sandbox's listeners are reachable in it and not from its neighbour", async () => {
     const places = ['127.0.0.1:4711', '@attack'];
@@ -69,7 +74,13 @@ describeWith(requires.root, requires.cgroups, requires.compiler)('neighbours', (
   test("the machine's listeners are not reachable from inside", async () => {
     const { stdout: control } = await run('perl', ['-e', connectProgram, `127.0.0.1:${port}`, `127.0.0.2:${port}`]);
     expect(control).toBe(`127.0.0.1:${port}=ok\n127.0.0.2:${port}=ok\n`);
-    const inside = await connect(first, `127.0.0.1:${port}`, `127.0.0.2:${port}`, `10.0.2.2:${port}`, `169.254.169.254:80`);
+    const inside = await connect(
+      first,
+      `127.0.0.1:${port}`,
+      `127.0.0.2:${port}`,
+      `10.0.2.2:${port}`,
+      `169.254.169.254:80`,
+    );
     expect(inside.stdout).not.toContain('=ok');
     expect(inside.stdout.match(/=refused/g)).toHaveLength(4);
   });
@@ -93,16 +104,22 @@ describeWith(requires.root, requires.cgroups, requires.compiler)('neighbours', (
   test('init cannot be spoken to from inside', async () => {
     const socket = `${first.directory()}/init.sock`;
     expect((await run('perl', ['-e', connectProgram, socket])).stdout).toBe(`${socket}=ok\n`);
-    const found = await first.run('cat /proc/net/unix | tail -n +2 | grep -v @attack; find / -xdev -type s 2>/dev/null');
+    const found = await first.run(
+      'cat /proc/net/unix | tail -n +2 | grep -v @attack; find / -xdev -type s 2>/dev/null',
+    );
     expect(found.stdout).toBe('');
-    expect((await connect(first, socket, '/init.sock', '/run/atoll/init.sock', '/proc/1/cwd/init.sock')).stdout).not.toContain('=ok');
+    expect(
+      (await connect(first, socket, '/init.sock', '/run/atoll/init.sock', '/proc/1/cwd/init.sock')).stdout,
+    ).not.toContain('=ok');
   });
 
   test('processes of a neighbour are neither seen nor hit', async () => {
     const seen = (target: Target) => target.run('grep -lz "socket(my" /proc/[0-9]*/cmdline | wc -l');
     expect((await seen(first)).stdout.trim()).not.toBe('0');
     // The search itself has the words in its arguments.
-    expect((await second.run('for p in /proc/[0-9]*; do readlink $p/exe; done | grep -c perl')).stdout.trim()).toBe('0');
+    expect((await second.run('for p in /proc/[0-9]*; do readlink $p/exe; done | grep -c perl')).stdout.trim()).toBe(
+      '0',
+    );
     await second.run('kill -9 -1');
     expect((await connect(first, '127.0.0.1:4711')).stdout).toBe('127.0.0.1:4711=ok\n');
     const pids = await first.run(['pgrep', '-x', 'perl']);
@@ -125,7 +142,9 @@ describeWith(requires.root, requires.cgroups, requires.compiler)('neighbours', (
   });
 
   test('a change below /usr is seen by nobody else, the machine least of all', async () => {
-    await first.run('echo "#!/bin/sh" > /usr/bin/attack-program && chmod 755 /usr/bin/attack-program && rm /usr/bin/env');
+    await first.run(
+      'echo "#!/bin/sh" > /usr/bin/attack-program && chmod 755 /usr/bin/attack-program && rm /usr/bin/env',
+    );
     expect((await first.run(['attack-program'])).exitCode).toBe(0);
     expect((await second.run(['attack-program'])).exitCode).toBe(127);
     expect((await second.run(['env', 'true'])).exitCode).toBe(0);

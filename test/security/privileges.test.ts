@@ -13,7 +13,11 @@ const nobody = { uid: 65_534, gid: 65_534 };
 const kept = '00000000a80425fb';
 const none = '0000000000000000';
 
-describeWith(requires.root, requires.cgroups, requires.compiler)('privileges', () => {
+describeWith(
+  requires.root,
+  requires.cgroups,
+  requires.compiler,
+)('privileges', () => {
   let rig: AttackRig;
   let guarded: Target;
   let strict: Target;
@@ -95,7 +99,10 @@ describeWith(requires.root, requires.cgroups, requires.compiler)('privileges', (
   const testSudo = testWith(requires.program('sudo'));
 
   testSudo('sudo works for the user, and is refused with noNewPrivileges', async () => {
-    expect(await guarded.run(['sudo', '-n', 'id', '-u'], { user: 'user' })).toMatchObject({ stdout: '0\n', exitCode: 0 });
+    expect(await guarded.run(['sudo', '-n', 'id', '-u'], { user: 'user' })).toMatchObject({
+      stdout: '0\n',
+      exitCode: 0,
+    });
     const refused = await strict.run(['sudo', '-n', 'id', '-u'], { user: 'user' });
     expect(refused).toMatchObject({ stdout: '' });
     expect(refused.exitCode).not.toBe(0);

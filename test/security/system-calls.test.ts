@@ -26,7 +26,11 @@ const mounts: readonly (readonly [title: string, argv: readonly string[]])[] = [
   ['a new mqueue', ['none', '/mnt', 'mqueue', '0']],
 ];
 
-describeWith(requires.root, requires.cgroups, requires.compiler)('the system call filter', () => {
+describeWith(
+  requires.root,
+  requires.cgroups,
+  requires.compiler,
+)('the system call filter', () => {
   let rig: AttackRig;
   let guarded: Target;
   /** Every capability, and still the filter: the filter alone must do. */
