@@ -73,6 +73,12 @@ export function notMeasured(what: string, verdict: 'not installed' | 'failed', n
   return { what, ...nothing, verdict, notes: note === undefined ? [] : [note] };
 }
 
+/** The first line; the whole of it is on stderr. */
+export function failed(what: string, error: unknown): Finding {
+  const [reason] = (error instanceof Error ? error.message : String(error)).split('\n');
+  return notMeasured(what, 'failed', reason);
+}
+
 /** "1.31 ms (p99 2.70, n=400)" */
 export function show({ summary, unit }: Figure): string {
   const { p50, p99, count } = summary;

@@ -12,7 +12,7 @@ import { mkdtemp, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { parseArgs } from 'node:util';
-import { type Finding, notMeasured } from './finding.ts';
+import { type Finding, failed } from './finding.ts';
 import type { Row, Scope } from './row.ts';
 import { burstRow, createRow } from './rows/create.ts';
 import { execParallelRow, execRow } from './rows/exec.ts';
@@ -86,7 +86,7 @@ async function runRow(row: Row, directory: string): Promise<readonly Finding[]> 
   try {
     await stack.disposeAsync();
   } catch (error) {
-    findings.push(notMeasured(`${row.name}: cleaning up`, 'failed', String(error)));
+    findings.push(failed(`${row.name}: cleaning up`, error));
   }
   process.off('SIGINT', interrupt).off('SIGTERM', interrupt);
   const seconds = Math.round((performance.now() - startedAt) / 1_000);
@@ -100,7 +100,7 @@ async function measure(row: Row, scope: Scope): Promise<Finding[]> {
   } catch (error) {
     if (scope.stack.disposed) return [];
     process.stderr.write(`${error instanceof Error ? error.stack : String(error)}\n`);
-    return [notMeasured(row.name, 'failed', error instanceof Error ? error.message : String(error))];
+    return [failed(row.name, error)];
   }
 }
 

@@ -13,10 +13,7 @@ const requestsAtOnce = 16;
 
 export async function startPlatform(scope: Scope): Promise<Platform> {
   const platform = await Platform.start();
-  scope.stack.defer(async () => {
-    await deleteAll(platform).catch(() => {}); // Closing tries again, one by one, and tells what is wrong.
-    await platform.close();
-  });
+  scope.stack.defer(() => platform.close());
   return platform;
 }
 
@@ -55,16 +52,4 @@ export async function createMany(platform: Platform, count: number): Promise<San
     sandboxes.push(await platform.client.sandboxes.create());
   });
   return sandboxes;
-}
-
-/** Much quicker than one after the other, which is what closing the platform does with those that are left. */
-async function deleteAll(platform: Platform): Promise<void> {
-  const ids: string[] = [];
-  for await (const { id } of platform.client.sandboxes.iterate({ limit: 1_000 })) ids.push(id);
-  const http = new HttpClient(addressOf(platform));
-  try {
-    await forEachAtOnce(ids, requestsAtOnce, (id) => http.send('DELETE', `/v1/sandboxes/${id}?force=true`));
-  } finally {
-    http.close();
-  }
 }

@@ -1,5 +1,5 @@
 /** From nothing to the end of the first command, one sandbox at a time and a hundred at once. */
-import { againstPeer, type Finding, figure, notMeasured } from '../finding.ts';
+import { againstPeer, type Finding, failed, figure, notMeasured } from '../finding.ts';
 import { interleave, timed } from '../interleave.ts';
 import { findPodman, type Podman } from '../podman.ts';
 import type { Row, Scope } from '../row.ts';
@@ -41,7 +41,7 @@ async function againstPodman(
   try {
     return await measurePodman(podman, options);
   } catch (error) {
-    return notMeasured(`${options.name}, against podman`, 'failed', String(error));
+    return failed(`${options.name}, against podman`, error);
   }
 }
 

@@ -98,7 +98,7 @@ interface Watched {
 }
 
 async function processesOf(rig: Rig): Promise<readonly Watched[]> {
-  const cgroups = await Cgroups.open({ dataDirectory: join(rig.platform.dataDirectory, 'server', 'node') });
+  const cgroups = await Cgroups.open({ dataDirectory: rig.platform.nodeDirectory });
   const members = readFileSync(join(cgroups.groupOf(rig.sandboxId).cgroup, 'init', 'cgroup.procs'), 'utf8');
   return [
     { name: 'server', pid: rig.platform.server.pid },

@@ -1,6 +1,6 @@
 /** How long a lease is nobody's: from the holder's release to the waiter's answer, against a plain request. */
 import type { LeaseView } from '../../src/sdk/index.ts';
-import { againstPeer, type Finding, figure } from '../finding.ts';
+import { againstPeer, figure } from '../finding.ts';
 import type { HttpClient } from '../http-client.ts';
 import { interleave, timed } from '../interleave.ts';
 import type { Row } from '../row.ts';
@@ -21,15 +21,12 @@ export const leaseRow: Row = {
       get: () => timed(() => http.send('GET', `/v1/sandboxes/${id}`)),
     };
     const samples = await interleave(variants, { rounds, warmups: 10 });
-    const judge = (what: string, ms: readonly number[], note: string): Finding =>
-      againstPeer(figure(what, ms), figure('GET of a sandbox', samples.get), { atMost: 3, notes: [note] });
+    const get = figure('GET of a sandbox', samples.get);
+    const whatItTakes =
+      'The grant counts when the node has kept the token and init enforces it: a synced file, init and a commit come before the answer.';
     return [
-      judge('lease hand-over, a name', samples.name, 'Two commits: the release and the grant.'),
-      judge(
-        'lease hand-over, a sandbox',
-        samples.sandbox,
-        'The grant counts when the node has kept the token and init enforces it: a commit, a synced file and init before the answer.',
-      ),
+      againstPeer(figure('lease hand-over, a name', samples.name), get, { atMost: 3 }),
+      againstPeer(figure('lease hand-over, a sandbox', samples.sandbox), get, { atMost: 3, notes: [whatItTakes] }),
     ];
   },
 };

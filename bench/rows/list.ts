@@ -1,11 +1,11 @@
 /** Lists in a team with a thousand sandboxes. The records are put into the store directly: none of them has to run. */
 import { join } from 'node:path';
 import { newId, type SandboxId } from '../../src/protocol/index.ts';
-import { openSqliteStore, type SandboxRecord, type Store } from '../../src/store/index.ts';
+import { openSqliteStore, type SandboxRecord } from '../../src/store/index.ts';
 import type { Platform } from '../../test/support/platform.ts';
 import { againstLimit, againstPeer, figure } from '../finding.ts';
 import { interleave, timed } from '../interleave.ts';
-import type { Row, Scope } from '../row.ts';
+import type { Row } from '../row.ts';
 import { openHttp, startPlatform } from '../start.ts';
 
 const count = 1_000;
@@ -17,7 +17,7 @@ export const listRow: Row = {
   name: 'list',
   run: async (scope) => {
     const platform = await startPlatform(scope);
-    await seed(scope, platform);
+    await seed(platform);
     const http = openHttp(scope, platform);
     const list = (query: string, expected: number) => () =>
       timed(async () => {
@@ -41,24 +41,19 @@ export const listRow: Row = {
 };
 
 /** While the server is down, because the store belongs to one process. */
-async function seed(scope: Scope, platform: Platform): Promise<void> {
+async function seed(platform: Platform): Promise<void> {
   const model = await platform.client.sandboxes.create();
-  const ids: SandboxId[] = [];
-  await withStore(platform, async (store) => {
+  await platform.killServer();
+  const store = await openSqliteStore({ path: join(platform.dataDirectory, 'server', 'atoll.db') });
+  try {
     const record = await store.read((tables) => tables.sandboxes.find(model.id as SandboxId));
-    const records = Array.from({ length: count }, (_, index) => stoppedLike(record!, index));
     await store.transact(async ({ sandboxes }) => {
-      for (const one of records) await sandboxes.insert(one);
+      for (let index = 0; index < count; index++) await sandboxes.insert(stoppedLike(record!, index));
     });
-    ids.push(...records.map(({ id }) => id));
-  });
-  scope.stack.defer(() =>
-    withStore(platform, async (store) => {
-      await store.transact(async ({ sandboxes }) => {
-        for (const id of ids) await sandboxes.remove(id);
-      });
-    }),
-  );
+  } finally {
+    await store.close();
+  }
+  await platform.startServer();
 }
 
 function stoppedLike(record: SandboxRecord, index: number): SandboxRecord {
@@ -70,15 +65,4 @@ function stoppedLike(record: SandboxRecord, index: number): SandboxRecord {
     metadata: { project: `p${index % projects}`, owner: `agent-${index}`, purpose: 'a record of the usual size' },
     createdAtMs: record.createdAtMs + index,
   };
-}
-
-async function withStore(platform: Platform, work: (store: Store) => Promise<void>): Promise<void> {
-  await platform.killServer();
-  const store = await openSqliteStore({ path: join(platform.dataDirectory, 'server', 'atoll.db') });
-  try {
-    await work(store);
-  } finally {
-    await store.close();
-    await platform.startServer();
-  }
 }
