@@ -28,13 +28,15 @@ const failingHookOnce = `import { existsSync, writeFileSync } from 'node:fs';
   beforeAll(() => { if (!existsSync('hook')) { writeFileSync('hook', ''); throw new Error('hook fails once'); } });
   test('comes after the hook', () => {});`;
 
+const support = ['requires.ts', 'shared-layers.ts'].map((name) => join('test', 'support', name));
+
 let checkout: string;
 
 beforeEach(() => {
   checkout = mkdtempSync(join(tmpdir(), 'atoll-test-run-'));
   mkdirSync(join(checkout, 'src'));
   mkdirSync(join(checkout, 'test', 'e2e'), { recursive: true });
-  for (const path of ['package.json', 'vitest.config.ts', 'scripts', join('test', 'support', 'requires.ts')]) {
+  for (const path of ['package.json', 'vitest.config.ts', 'scripts', ...support]) {
     cpSync(join(root, path), join(checkout, path), { recursive: true });
   }
   symlinkSync(join(root, 'node_modules'), join(checkout, 'node_modules'));
