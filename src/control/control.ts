@@ -14,6 +14,7 @@ import { Mutations } from './mutations.ts';
 import { Operations } from './operations.ts';
 import { Reconciler } from './reconciler.ts';
 import { Repairs } from './repairs.ts';
+import { SandboxCreation } from './sandbox-creation.ts';
 import { SandboxLanes } from './sandbox-lanes.ts';
 import { SandboxLives } from './sandbox-lives.ts';
 import { SandboxRecords } from './sandbox-records.ts';
@@ -61,7 +62,8 @@ export class Control {
     this.#mutations = mutations;
     this.metadata = new MetadataService(context, { records, mutations, gate });
     const lives = new SandboxLives(context, { records, mutations, gate });
-    this.sandboxes = new Sandboxes(context, { records, mutations, metadata: this.metadata, lives });
+    const creation = new SandboxCreation(context, { records, mutations });
+    this.sandboxes = new Sandboxes(context, { records, creation, metadata: this.metadata, lives });
     this.execution = new Execution(context, { records, mutations, gate });
     this.#keeper = new LeaseKeeper(context, { grants, gate });
     this.leases = new Leases(context, { records, mutations, keeper: this.#keeper });
@@ -102,6 +104,11 @@ export class Control {
     this.#context.events.notify();
   }
 
+  /** Streams of events that wait for the next one. */
+  get eventFollowers(): number {
+    return this.#context.events.waiting;
+  }
+
   readiness(): { ready: boolean; reasons: string[] } {
     const { nodes } = this.#context;
     const reasons = nodes
@@ -139,6 +146,7 @@ export class Control {
       gauge('atoll_lanes_busy', 'Sandboxes that are being changed.', lanes.busy),
       gauge('atoll_sandboxes_in_doubt', 'Sandboxes whose last change has an unknown outcome.', lanes.doubtful.length),
       gauge('atoll_operations_running', 'Mutations under an idempotency key that run now.', this.#mutations.running),
+      gauge('atoll_event_followers', 'Streams of events that wait for the next one.', this.eventFollowers),
       gauge('atoll_leases_held', 'Leases that are held.', this.#keeper.count),
       {
         name: 'atoll_reconcile_actions_total',

@@ -16,8 +16,8 @@ import type { ControlContext } from './context.ts';
 import type { LeaseGate } from './lease-gate.ts';
 import { notRunning } from './metadata.ts';
 import type { Mutations, Operation } from './mutations.ts';
+import { checkEnvironment } from './sandbox-creation.ts';
 import { checkGeneration, lifeIn, lifeOf, type SandboxRecords } from './sandbox-records.ts';
-import { checkEnvironment } from './sandboxes.ts';
 
 type ExecBody = BodyOf<typeof routes.exec>;
 

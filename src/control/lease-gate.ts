@@ -39,10 +39,6 @@ export class LeaseGate {
     }
   }
 
-  get waiting(): number {
-    return this.#waiting.size;
-  }
-
   #arm(resource: string) {
     const { promise, resolve } = Promise.withResolvers<void>();
     let waiting = this.#waiting.get(resource);

@@ -59,7 +59,7 @@ export class LeaseKeeper {
     for (const { lease, isWhole } of leasesOf(rows, this.#context.clock)) {
       this.#queue.occupy(placesOf(lease));
       if (isWhole) this.#tenures.set(lease.id, { kind: 'held', lease, over: new AbortController() });
-      else void this.#clear(lease, 'lost');
+      else void this.#clear(lease, 'lost', () => {});
     }
     this.#schedule();
   }
@@ -163,47 +163,52 @@ export class LeaseKeeper {
   }
 
   async #grantOrClear(request: LeaseRequest): Promise<void> {
-    // Some of its resources may have it already.
-    if (!(await this.#grant(request))) await this.#clear(request, 'lost');
+    const refuse = await this.#grant(request);
+    // Some of its resources may have it already. Who is refused finds them free again, unless a node cannot be told.
+    if (refuse !== undefined) await this.#clear(request, 'lost', refuse);
   }
 
-  async #grant(request: LeaseRequest, ended?: EndReason): Promise<boolean> {
+  /** Undefined when it is granted, otherwise how to refuse it: when its resources are cleared. */
+  async #grant(request: LeaseRequest, ended?: EndReason): Promise<(() => void) | undefined> {
     try {
       const lease = await this.#grants.grant(request, ended);
       this.#tenures.set(lease.id, { kind: 'held', lease, over: new AbortController() });
       request.granted.resolve(lease);
       this.#schedule();
-      return true;
+      return undefined;
     } catch (error) {
-      request.granted.reject(error);
-      return false;
+      return () => request.granted.reject(error);
     }
   }
 
   async #carryOutEnd(lease: HeldLease, why: EndReason, attempted: () => void): Promise<void> {
-    if (!(await this.#handOver(lease, why))) await this.#clear(lease, why, attempted);
-    if (this.#closing.signal.aborted) return attempted();
-    this.#tenures.delete(lease.id);
+    const successor = this.#takeSuccessor(lease);
+    const refuse = successor && (await this.#grant(successor, why));
+    if (successor === undefined || refuse !== undefined) {
+      await this.#clear(lease, why, () => {
+        refuse?.();
+        attempted();
+      });
+    }
     attempted();
+    if (!this.#closing.signal.aborted) this.#tenures.delete(lease.id);
   }
 
-  /** One order to the node instead of two, where the next in line wants just this. */
-  async #handOver(lease: HeldLease, why: EndReason): Promise<boolean> {
-    const [place, more] = placesOf(lease);
-    if (place === undefined || more !== undefined || this.#closing.signal.aborted) return false;
-    const successor = this.#queue.takeSuccessor(place);
-    return successor !== undefined && (await this.#grant(successor, why));
+  /** Who gets it with one order to the node instead of two: the next in line, where both have just this. */
+  #takeSuccessor(lease: HeldLease): LeaseRequest | undefined {
+    const [place, another] = placesOf(lease);
+    return place === undefined || another !== undefined ? undefined : this.#queue.takeSuccessor(place);
   }
 
   /** Frees every resource, each as soon as its node knows; one whose node does not answer is tried until it does. */
-  async #clear(lease: LeaseTerms | HeldLease, why: EndReason, attempted = () => {}): Promise<void> {
+  async #clear(lease: LeaseTerms | HeldLease, why: EndReason, attempted: () => void): Promise<void> {
     let left = lease.resources;
     for (;;) {
       const freed = await Promise.all(left.map((resource) => this.#free(lease, resource, why)));
       left = left.filter((_, index) => !freed[index]);
-      if (left.length === 0) return;
-      await this.#markOver(lease);
+      if (left.length > 0) await this.#markOver(lease);
       attempted();
+      if (left.length === 0) return;
       await pause(this.#context.timers, retryMs, this.#closing.signal);
       if (this.#closing.signal.aborted) return;
     }

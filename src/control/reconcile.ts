@@ -39,7 +39,7 @@ export type ActionKind =
   /** A stop that was begun and not finished. */
   | 'finish-stop'
   | 'finish-delete'
-  /** The node has newer settings than the record: we died between the two. */
+  /** The node has newer settings than the record: we died between the two. Or a later life: the store was put back. */
   | 'take-settings'
   /** The node has older settings than the record. */
   | 'give-settings'
@@ -95,6 +95,9 @@ export function compare(
   ];
   const isOverdue = (transitionDeadline(record.state) ?? Number.POSITIVE_INFINITY) <= input.nowMs;
   const isThisLife = sandbox?.generation === record.generation;
+  if (sandbox !== undefined && sandbox.generation > record.generation) {
+    return act('take-settings', `The node has generation ${sandbox.generation}, the record ${record.generation}.`);
+  }
   switch (record.state.kind) {
     case 'creating':
     case 'starting': {

@@ -6,11 +6,12 @@ import {
   type NodeId,
   type NodeSandbox,
   type SandboxId,
+  type SandboxState,
   type TeamId,
 } from '../protocol/index.ts';
 import type { MetadataChange, SandboxRecord } from '../store/index.ts';
 import type { ControlContext } from './context.ts';
-import { transitionDeadline } from './lifecycle.ts';
+import { nextSandboxState, transitionDeadline } from './lifecycle.ts';
 import type { Action } from './reconcile.ts';
 import type { Lane } from './sandbox-lanes.ts';
 import { appendEvents, type SandboxRecords } from './sandbox-records.ts';
@@ -24,6 +25,7 @@ export interface RepairParts {
 }
 
 const stopGraceMs = 2_000;
+const eventPage = 1_000;
 
 export class Repairs {
   readonly #context: ControlContext;
@@ -77,9 +79,12 @@ export class Repairs {
     await this.#parts.records.change(lane, record, { by: 'reconcile', operationId: null, events: [] });
   }
 
-  /** A record rebuilt from what the node has. */
+  /** A record rebuilt from what the node has; not of one that we deleted, whose order to be made came late. */
   async adopt(lane: Lane, sandbox: NodeSandbox, nodeId: NodeId): Promise<void> {
     const { mark, settings, life } = sandbox;
+    if (await this.#wasDeleted(lane.sandboxId, mark.teamId as TeamId)) {
+      return await this.#removeFromNode({ id: lane.sandboxId, nodeId, generation: sandbox.generation });
+    }
     const nowMs = this.#context.clock.nowMs();
     await this.#context.store.transact(async (tables) => {
       const teamId = mark.teamId as TeamId;
@@ -108,6 +113,18 @@ export class Repairs {
       await appendEvents(tables, record, [{ kind: 'sandbox.adopted' }]);
     });
     this.#context.events.notify();
+  }
+
+  /** As far back as events are kept. */
+  async #wasDeleted(sandboxId: SandboxId, teamId: TeamId): Promise<boolean> {
+    let after = 0;
+    for (;;) {
+      const page = { teamId, sandboxId, after, limit: eventPage };
+      const found = await this.#context.store.read((tables) => tables.events.list(page));
+      if (found.some((event) => event.kind === 'sandbox.deleted')) return true;
+      if (found.length < eventPage) return false;
+      after = found.at(-1)?.sequence ?? after;
+    }
   }
 
   async #confirm(lane: Lane, record: SandboxRecord): Promise<void> {
@@ -166,10 +183,13 @@ export class Repairs {
 
   /** The node has what we did not live to commit. */
   async #takeSettings(lane: Lane, record: SandboxRecord, sandbox: NodeSandbox): Promise<void> {
-    const { settings, version } = sandbox;
+    const { settings } = sandbox;
+    const last = Math.max(sandbox.version, record.version + 1);
     const { store, clock, events } = this.#context;
     const next: SandboxRecord = {
       ...record,
+      state: stateOnNode(record, sandbox),
+      generation: sandbox.generation,
       metadata: settings.metadata,
       metadataVersion: settings.metadataVersion,
       expiresAtMs: settings.expiresAtMs,
@@ -181,7 +201,7 @@ export class Repairs {
     const changes = differences(record.metadata, settings.metadata);
     await store.transact(async (tables) => {
       // Versions grow by one; the node may be ahead by more where the store was put back to an earlier day.
-      for (let step = record.version + 1; step <= version; step++) {
+      for (let step = record.version + 1; step <= last; step++) {
         const isTaken = await tables.sandboxes.update({ ...next, version: step });
         if (!isTaken) throw new Error(`The record of ${lane.sandboxId} was changed outside its lane.`);
       }
@@ -197,7 +217,7 @@ export class Repairs {
         await tables.history.trim({ sandboxId: record.id, keep: this.#context.settings.historyKept });
       }
       const data = { by, ...(Object.keys(changes).length > 0 && { changes }) };
-      await appendEvents(tables, { ...next, version }, [{ kind: 'sandbox.updated', data }]);
+      await appendEvents(tables, { ...next, version: last }, [{ kind: 'sandbox.updated', data }]);
     });
     events.notify();
     const isAnotherLease = !settings.leaseHeld || settings.leaseToken !== record.leaseToken;
@@ -214,10 +234,19 @@ export class Repairs {
     await this.#context.nodes.call(record.nodeId, (node) => node.stopSandbox(order));
   }
 
-  async #removeFromNode(record: SandboxRecord): Promise<void> {
+  async #removeFromNode(record: Pick<SandboxRecord, 'id' | 'nodeId' | 'generation'>): Promise<void> {
     const order = { sandboxId: record.id, generation: record.generation };
     await this.#context.nodes.call(record.nodeId, (node) => node.deleteSandbox(order));
   }
+}
+
+/** A stop that the record tells of was of an earlier life than the one that the node runs. */
+function stateOnNode(record: SandboxRecord, sandbox: NodeSandbox): SandboxState {
+  const { state } = record;
+  if (sandbox.generation === record.generation || sandbox.life.kind === 'ended') return state;
+  if (state.kind === 'stopped') return nextSandboxState(state, { kind: 'found' });
+  if (state.kind === 'stopping') return nextSandboxState(state, { kind: 'stayed' });
+  return state;
 }
 
 function differences(

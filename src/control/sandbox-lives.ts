@@ -130,14 +130,14 @@ export class SandboxLives {
           const begun = await this.#beginStart(lane, record, body.expiresInMs ?? null);
           return begun === undefined
             ? record
-            : await this.#startOnNode(lane, begun, { by, operation, isRepeat: false });
+            : await this.#startOnNode(lane, begun, { by, operation, earlier: record });
         },
         rest: async (lane, record, { operation, generation }) => {
           if (record.generation === generation) return undefined;
           const isNext = record.generation === generation + 1;
           if (isNext && record.state.kind === 'running') return record;
           if (!isNext || record.state.kind !== 'starting') throw overtaken(operation, 'It was begun, and is over.');
-          return await this.#startOnNode(lane, record, { by, operation, isRepeat: true });
+          return await this.#startOnNode(lane, record, { by, operation, earlier: undefined });
         },
       },
     );
@@ -160,10 +160,11 @@ export class SandboxLives {
     return begun;
   }
 
+  /** Without the record from before, it was begun by somebody who was interrupted: nobody can say that nothing was changed. */
   async #startOnNode(
     lane: Lane,
     begun: SandboxRecord,
-    how: { by: string; operation: Operation; isRepeat: boolean },
+    how: { by: string; operation: Operation; earlier: SandboxRecord | undefined },
   ): Promise<SandboxRecord> {
     const { nodes, faults } = this.#context;
     const { id: sandboxId, generation, version } = begun;
@@ -173,7 +174,7 @@ export class SandboxLives {
     try {
       await nodes.call(begun.nodeId, (node) => node.startSandbox(order));
     } catch (error) {
-      if (promisesNoChange(error) && !how.isRepeat) await this.#refuseStart(lane, begun, error);
+      if (promisesNoChange(error) && how.earlier) await this.#refuseStart(lane, begun, how.earlier, error);
       else this.#context.lanes.doubt(lane);
       throw error;
     }
@@ -182,11 +183,13 @@ export class SandboxLives {
     return await this.#records.commitAfterNode(lane, { record: started, events: [{ kind: 'sandbox.started' }] });
   }
 
-  async #refuseStart(lane: Lane, begun: SandboxRecord, error: PlatformError): Promise<void> {
+  /** The life was never begun, so its number is not used up: who asked can ask again for the same one. */
+  async #refuseStart(lane: Lane, begun: SandboxRecord, earlier: SandboxRecord, error: PlatformError): Promise<void> {
     const atMs = this.#context.clock.nowMs();
     const back = this.#records.after(begun, { kind: 'refused', why: error.message, atMs });
+    const { generation, expiresAtMs } = earlier;
     await this.#records.commitAfterNode(lane, {
-      record: back,
+      record: { ...back, generation, expiresAtMs },
       events: [{ kind: 'sandbox.stopped', data: { note: error.message } }],
     });
   }

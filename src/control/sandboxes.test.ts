@@ -29,7 +29,7 @@ test('a create that the node refuses leaves no record, and its name is free', as
 test('a create whose answer is lost is completed by reconcile', async () => {
   rig.node.fail('createSandbox', { when: 'after', error: lostAnswer() });
   await expect(rig.create({ name: 'one' })).rejects.toMatchObject({ code: 'outcome_unknown' });
-  await rig.control.reconciler.run('system', { dryRun: false });
+  await rig.reconcile();
   const { items } = await rig.control.sandboxes.list(rig.caller, { limit: 10 });
   expect(items).toMatchObject([{ name: 'one', state: 'running' }]);
 });
@@ -103,7 +103,7 @@ test('K17: a delete on a node that is away is recorded, and carried out when it 
   await rig.control.sandboxes.delete(rig.caller, id, {}, { force: false });
   expect((await rig.control.sandboxes.get(rig.caller, id)).state).toBe('deleting');
   rig.node.isAway = false;
-  await rig.control.reconciler.run('system', { dryRun: false });
+  await rig.reconcile();
   await expect(rig.control.sandboxes.get(rig.caller, id)).rejects.toMatchObject({ code: 'sandbox_not_found' });
   expect(rig.node.sandboxes.size).toBe(0);
 });
@@ -119,7 +119,7 @@ test('K18: a stop that nobody can finish goes back to running, with the reason',
   rig.clock.step(61_000);
   stuck();
   stuck();
-  await rig.control.reconciler.run('system', { dryRun: false });
+  await rig.reconcile();
   expect((await rig.control.sandboxes.get(rig.caller, id)).state).toBe('running');
   expect(await rig.events('sandbox.stop_failed')).toHaveLength(1);
 });
@@ -131,7 +131,7 @@ test('K18: a start that was never made is given up after its deadline, with the 
   await expect(rig.control.sandboxes.start(rig.caller, id, {}, {})).rejects.toMatchObject({ code: 'outcome_unknown' });
   expect((await rig.control.sandboxes.get(rig.caller, id)).state).toBe('starting');
   rig.clock.step(61_000);
-  await rig.control.reconciler.run('system', { dryRun: false });
+  await rig.reconcile();
   expect(await rig.control.sandboxes.get(rig.caller, id)).toMatchObject({
     state: 'stopped',
     reason: expect.stringContaining('not made in time'),

@@ -97,7 +97,7 @@ test('a refusal tells what the node has', () => {
 
 const runs: readonly (readonly [string, NodeRecord, number, number | null, string])[] = [
   ['no lease, no token', running, 3, null, 'admitted'],
-  ['no lease, current token', running, 3, 5, 'admitted'],
+  ['lease released, its last token', running, 3, 5, 'lease_lost'],
   ['no lease, older token', running, 3, 4, 'lease_lost'],
   ['lease held, no token', held, 3, null, 'lease_held'],
   ['lease held, current token', held, 3, 5, 'admitted'],

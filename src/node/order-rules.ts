@@ -71,7 +71,7 @@ export function admitExec(record: NodeRecord, order: ExecOrder): void {
   if (order.leaseToken === null && leaseHeld) {
     throw new PlatformError('lease_held', 'Somebody holds a lease on this sandbox; nothing ran.');
   }
-  if (order.leaseToken !== null && order.leaseToken !== leaseToken) {
+  if (order.leaseToken !== null && (!leaseHeld || order.leaseToken !== leaseToken)) {
     throw new PlatformError('lease_lost', 'The lease token is not the current one; nothing ran.');
   }
 }

@@ -6,7 +6,7 @@ export const none = z.strictObject({});
 
 export const instant = z.iso.datetime();
 
-export const metadataLimits = { keys: 64, keyLength: 128, valueLength: 2_048, totalBytes: 16_384 } as const;
+export const metadataLimits = { keys: 128, keyLength: 128, valueLength: 2_048, totalBytes: 16_384 } as const;
 
 /** A text without NUL bytes. */
 export function text(options: { maxLength: number }) {

@@ -15,6 +15,7 @@ import {
   type BodyInputOf,
   type Conditions,
   type LeaseId,
+  type LeaseView,
   type NodeApi,
   newId,
   PlatformError,
@@ -43,23 +44,22 @@ export class ControlRig {
   store!: Store;
   caller!: Caller;
   #line = new CrashLine();
-  readonly #directory: string;
+  readonly directory: string;
   readonly #settings: ControlSettings;
   readonly #reconcilesByItself: boolean;
   #isAskedToReconcile = false;
   /** What a round that nobody asked for waits for. */
-  readonly #rest = Promise.withResolvers<never>();
+  #rest = Promise.withResolvers<never>();
 
   private constructor(directory: string, options: RigOptions) {
-    this.#directory = directory;
+    this.directory = directory;
     this.#settings = { ...defaultControlSettings, ...options.settings };
     this.#reconcilesByItself = options.reconcilesByItself ?? false;
-    this.#rest.promise.catch(() => {});
   }
 
   static async open(options: RigOptions = {}): Promise<ControlRig> {
     const rig = new ControlRig(await mkdtemp(join(tmpdir(), 'atoll-rig-')), options);
-    rig.store = await openSqliteStore({ path: join(rig.#directory, 'atoll.db') });
+    rig.store = await openSqliteStore({ path: join(rig.directory, 'atoll.db') });
     await rig.#start();
     const key = await rig.control.who.ensureFirstKey();
     rig.caller = await rig.control.who.authenticate(key ?? '');
@@ -147,6 +147,20 @@ export class ControlRig {
     return this.control.leases.release(this.caller, leaseId, conditions);
   }
 
+  /** The leases that are held. */
+  async leases(query: { resource?: string } = {}) {
+    return (await this.control.leases.list(this.caller, query)).items;
+  }
+
+  renew(lease: LeaseView, body: BodyInputOf<typeof routes.renewLease> = {}) {
+    return this.control.leases.renew(this.caller, lease.id, {}, body);
+  }
+
+  /** Everything that was begun, and needs no time to pass, has happened. */
+  async quiet(): Promise<void> {
+    for (let turn = 0; turn < 20; turn++) await this.store.transact(async () => {});
+  }
+
   async events(kindPrefix = ''): Promise<{ kind: string; data: Record<string, unknown> }[]> {
     const found = await this.store.read((tables) =>
       tables.events.list({ teamId: this.caller.teamId, after: 0, limit: 10_000 }),
@@ -156,11 +170,20 @@ export class ControlRig {
       .map(({ kind, data }) => ({ kind, data: { ...data } }));
   }
 
-  async close(): Promise<void> {
-    this.#rest.reject(new PlatformError('node_unavailable', 'The test is over.'));
+  /** In good order. */
+  async shutDown(): Promise<void> {
+    this.#rest.reject(new PlatformError('node_unavailable', 'The server stops.'));
     await this.control.close();
+  }
+
+  [Symbol.asyncDispose](): Promise<void> {
+    return this.close();
+  }
+
+  async close(): Promise<void> {
+    await this.shutDown();
     await this.store.close();
-    await rm(this.#directory, { recursive: true, force: true });
+    await rm(this.directory, { recursive: true, force: true });
   }
 
   async #start(): Promise<void> {
@@ -168,8 +191,11 @@ export class ControlRig {
     this.#line = line;
     const nodes = new NodeDirectory();
     const node = line.node(this.node);
+    const rest = Promise.withResolvers<never>();
+    rest.promise.catch(() => {});
+    this.#rest = rest;
     const inventory: NodeApi['inventory'] = (signal) =>
-      this.#reconcilesByItself || this.#isAskedToReconcile ? node.inventory(signal) : this.#rest.promise;
+      this.#reconcilesByItself || this.#isAskedToReconcile ? node.inventory(signal) : rest.promise;
     nodes.add(this.node.nodeId, { ...node, inventory });
     this.control = new Control({
       store: line.store(this.store),

@@ -61,16 +61,13 @@ export class CrashLine {
     };
   }
 
+  /** The call is made at once: in what order a server sends things is its own doing. */
   async #pass<Result>(call: () => Promise<Result>): Promise<Result> {
-    await this.#alive();
+    if (this.#cut.signal.aborted) return new Promise(() => {});
     try {
       return await call();
     } finally {
-      await this.#alive();
+      if (this.#cut.signal.aborted) await new Promise(() => {});
     }
-  }
-
-  #alive(): Promise<void> | undefined {
-    return this.#cut.signal.aborted ? new Promise(() => {}) : undefined;
   }
 }

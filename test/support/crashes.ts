@@ -1,9 +1,12 @@
-/** What tests of crashes have in common: calls that are cut off, repeats that are asked for, and a look at every side of the truth. */
+/**
+ * What tests of crashes and the soak have in common: calls that are cut off, repeats that are asked for, and a look at every side of
+ * the truth.
+ */
+import { deepEqual, ok } from 'node:assert/strict';
 import { createHash } from 'node:crypto';
 import { readdir, readFile, realpath } from 'node:fs/promises';
-import { join } from 'node:path';
+import { basename, join } from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
-import { expect, vi } from 'vitest';
 import { NodeClient } from '../../src/node/index.ts';
 import { isPlatformError, type NodeSandbox, type SandboxId, type SandboxView } from '../../src/protocol/index.ts';
 import { Atoll, Sandbox } from '../../src/sdk/index.ts';
@@ -54,6 +57,19 @@ export async function untilAnswered<Result>(ask: () => Promise<Result>): Promise
   }
 }
 
+/** Looks again until the look throws nothing. */
+export async function eventually<Result>(look: () => Promise<Result>): Promise<Result> {
+  const limit = performance.now() + patience.timeout;
+  for (;;) {
+    try {
+      return await look();
+    } catch (error) {
+      if (performance.now() > limit) throw error;
+      await delay(patience.interval);
+    }
+  }
+}
+
 /** Calls the node itself, past the control plane. Needs the node in a process of its own. */
 export async function withNode<Result>(
   platform: Platform,
@@ -71,38 +87,34 @@ export async function withNode<Result>(
 
 /** Waits until record, list, node and the file inside tell the same, and returns that. */
 export function agreed(platform: Platform, sandboxId: string): Promise<{ view: SandboxView; node: NodeSandbox }> {
-  return vi.waitFor(async () => {
+  return eventually(async () => {
     const view = await platform.client.sandboxes.get(sandboxId);
     const listed = (await platform.client.sandboxes.list()).items.find(({ id }) => id === sandboxId);
     const node = await withNode(platform, (api) => api.findSandbox(sandboxId as SandboxId));
     if (node === undefined) throw new Error(`The node does not have ${sandboxId}.`);
-    expect(listed).toEqual(view);
-    expect({
-      state: view.state,
-      generation: view.generation,
-      metadata: view.metadata,
-      metadataVersion: view.metadataVersion,
-      expiresAt: view.expiresAt,
-    }).toEqual({
-      state: node.life.kind === 'running' ? 'running' : 'stopped',
-      generation: node.generation,
-      metadata: node.settings.metadata,
-      metadataVersion: node.settings.metadataVersion,
-      expiresAt: node.settings.expiresAtMs === null ? null : new Date(node.settings.expiresAtMs).toISOString(),
-    });
-    if (view.state === 'running') expect(await fileInside(platform, sandboxId)).toEqual(mapOf(view));
+    deepEqual(listed, view);
+    const { state, generation, metadata, metadataVersion, expiresAt } = view;
+    const { settings } = node;
+    deepEqual(
+      { state, generation, metadata, metadataVersion, expiresAt },
+      {
+        state: node.life.kind === 'running' ? 'running' : 'stopped',
+        generation: node.generation,
+        metadata: settings.metadata,
+        metadataVersion: settings.metadataVersion,
+        expiresAt: settings.expiresAtMs === null ? null : new Date(settings.expiresAtMs).toISOString(),
+      },
+    );
+    const inside = { version: metadataVersion, metadata };
+    if (state === 'running') deepEqual(await fileInside(platform, sandboxId), inside);
     return { view, node };
-  }, patience);
+  });
 }
 
 /** As the sandbox itself sees it. Read on the node, past a lease that somebody may hold. */
 async function fileInside(platform: Platform, sandboxId: string): Promise<unknown> {
   const path = join(platform.nodeDirectory, 'sandboxes', sandboxId, 'shared', 'metadata.json');
   return JSON.parse(await readFile(path, 'utf8'));
-}
-
-function mapOf(view: SandboxView) {
-  return { version: view.metadataVersion, metadata: view.metadata };
 }
 
 /** Removes what a failed test left, so that the next one begins with nothing. */
@@ -122,20 +134,19 @@ function hasEnded({ child }: Daemon): boolean {
 /** Waits until the node and this machine have these sandboxes and nothing else of the platform. */
 export async function expectOnly(platform: Platform, ids: readonly string[]): Promise<void> {
   const sorted = [...ids].sort();
-  await vi.waitFor(async () => {
+  await eventually(async () => {
     const recorded: string[] = [];
     for await (const { id } of platform.client.sandboxes.iterate()) recorded.push(id);
-    expect(recorded.sort()).toEqual(sorted);
+    deepEqual(recorded.sort(), sorted);
     for (const [name, wanted] of [
       ['sandboxes', sorted],
       ['making', []],
       ['trash', []],
     ] as const) {
-      expect((await readdir(join(platform.nodeDirectory, name))).sort(), name).toEqual(wanted);
+      deepEqual((await readdir(join(platform.nodeDirectory, name))).sort(), wanted, `left in ${name}`);
     }
-    const groups = new Set((await groupsOf(platform)).map((path) => path.slice(path.lastIndexOf('/') + 1)));
-    for (const id of groups) expect(sorted).toContain(id);
-  }, patience);
+    for (const path of await groupsOf(platform)) ok(sorted.includes(basename(path)), `left: ${path}`);
+  });
 }
 
 /** The control groups that its sandboxes have now. */

@@ -43,6 +43,7 @@ export class FakeNode implements NodeApi {
   readonly execs: ExecOrder[] = [];
   readonly applied: ApplySettingsOrder[] = [];
   readonly calls: Call[] = [];
+  /** By life and run: a new life knows nothing of the runs of an earlier one. */
   readonly runs = new Map<string, RunReport>();
   quarantined: NodeInventory['quarantined'] = [];
   isAway = false;
@@ -51,10 +52,16 @@ export class FakeNode implements NodeApi {
   readonly #gates = new Map<Call, { reached: () => void; opened: Promise<void> }>();
   readonly #delays = new Map<Call, { reached: () => void; opened: Promise<void> }[]>();
   readonly #flights = new Map<Call, { opened: Promise<void>; arrived: () => void }[]>();
-  readonly #watchers = new Set<(event: NodeEvent) => void>();
+  readonly #watchers = new Set<(event: NodeEvent | 'broken') => void>();
 
   fail(call: Call, mishap: Mishap): void {
     this.#mishaps.set(call, [...(this.#mishaps.get(call) ?? []), mishap]);
+  }
+
+  /** What was to happen to calls that nobody made does not happen. */
+  forgetMishaps(): void {
+    this.#mishaps.clear();
+    this.#flights.clear();
   }
 
   /** Every call of this kind waits, before it takes effect, until the gate is opened. */
@@ -86,9 +93,11 @@ export class FakeNode implements NodeApi {
     const flight = { opened: opened.promise, arrived: arrived.resolve };
     this.#flights.set(call, [...(this.#flights.get(call) ?? []), flight]);
     return {
-      arrive: () => {
+      arrive: async () => {
+        // Of a call that nobody has made there is nothing to wait for.
+        if (this.#flights.get(call)?.includes(flight)) return;
         opened.resolve();
-        return arrived.promise;
+        await arrived.promise;
       },
     };
   }
@@ -98,6 +107,15 @@ export class FakeNode implements NodeApi {
     const sandbox = this.#get(sandboxId);
     this.sandboxes.set(sandboxId, { ...sandbox, life: { kind: 'ended', reason, atMs } });
     for (const tell of this.#watchers) tell({ kind: 'ended', sandboxId, generation: sandbox.generation, reason, atMs });
+  }
+
+  /** Whoever watches hears no more. */
+  breakWatches(): void {
+    for (const tell of [...this.#watchers]) tell('broken');
+  }
+
+  get watchers(): number {
+    return this.#watchers.size;
   }
 
   describe(): Promise<NodeDescription> {
@@ -165,9 +183,10 @@ export class FakeNode implements NodeApi {
   exec(order: ExecOrder, signal?: AbortSignal): Promise<ExecOutcome> {
     return this.#call('exec', async () => {
       admitExec(this.#get(order.sandboxId) as unknown as NodeRecord, order);
-      if (this.runs.has(order.runId)) throw new PlatformError('operation_in_doubt', 'This run was started before.');
+      const run = runOf(order);
+      if (this.runs.has(run)) throw new PlatformError('operation_in_doubt', 'This run was started before.');
       this.execs.push(order);
-      this.runs.set(order.runId, { kind: 'running', pid: 1 });
+      this.runs.set(run, { kind: 'running', pid: 1 });
       const none = new Uint8Array();
       const outcome = {
         ...{ exitCode: 0, signal: null, timedOut: false, killed: false, outOfMemory: false },
@@ -176,20 +195,20 @@ export class FakeNode implements NodeApi {
         ...(await this.execute(order, signal)),
       };
       const { exitCode, timedOut, killed } = outcome;
-      this.runs.set(order.runId, { kind: 'ended', exitCode, signal: outcome.signal, timedOut, killed });
+      this.runs.set(run, { kind: 'ended', exitCode, signal: outcome.signal, timedOut, killed });
       return outcome;
     });
   }
 
   findRun(order: LifeOrder & { readonly runId: string }): Promise<RunReport> {
-    return this.#call('findRun', async () => this.runs.get(order.runId) ?? { kind: 'unknown' });
+    return this.#call('findRun', async () => this.runs.get(runOf(order)) ?? { kind: 'unknown' });
   }
 
   async *watch(signal: AbortSignal): AsyncIterable<NodeEvent> {
     this.#checkReach();
-    const queue: NodeEvent[] = [{ kind: 'watching' }];
+    const queue: (NodeEvent | 'broken')[] = [{ kind: 'watching' }];
     let wake = () => {};
-    const tell = (event: NodeEvent) => {
+    const tell = (event: NodeEvent | 'broken') => {
       queue.push(event);
       wake();
     };
@@ -198,6 +217,7 @@ export class FakeNode implements NodeApi {
     try {
       while (!signal.aborted) {
         const event = queue.shift();
+        if (event === 'broken') throw new PlatformError('node_unavailable', 'The connection broke.');
         if (event !== undefined) yield event;
         else {
           const next = Promise.withResolvers<void>();
@@ -245,6 +265,10 @@ export class FakeNode implements NodeApi {
     this.sandboxes.set(sandbox.mark.sandboxId, sandbox);
     return sandbox;
   }
+}
+
+function runOf(order: LifeOrder & { readonly runId: string }): string {
+  return `${order.sandboxId} ${order.generation} ${order.runId}`;
 }
 
 export const lostAnswer = () => new PlatformError('outcome_unknown', 'The connection was lost.');

@@ -28,6 +28,8 @@ export interface PlatformOptions {
   /** Fault points of the server, as ATOLL_FAULTS takes them. */
   readonly faults?: string;
   readonly nodeFaults?: string;
+  /** A directory that the test has made. Absent: a new one; gone afterwards either way. */
+  readonly dataDirectory?: string;
 }
 
 export interface Daemon {
@@ -36,6 +38,15 @@ export interface Daemon {
   /** Settles when it is gone. */
   readonly died: Promise<void>;
   readonly child: ChildProcess;
+}
+
+/** The process ended before it served. */
+export class DiedAtStart extends Error {
+  override readonly name = 'DiedAtStart';
+
+  constructor(said: string) {
+    super(`The process ended before it served: ${said}`);
+  }
 }
 
 export interface CliAnswer {
@@ -58,7 +69,8 @@ export class Platform {
   }
 
   static async start(options: PlatformOptions = {}): Promise<Platform> {
-    const platform = new Platform(await mkdtemp(join(tmpdir(), 'atoll-e2e-')), options);
+    const directory = options.dataDirectory ?? (await mkdtemp(join(tmpdir(), 'atoll-e2e-')));
+    const platform = new Platform(directory, options);
     try {
       if (options.node === 'process') await platform.startNode(options.nodeFaults);
       await platform.startServer(options.faults);
@@ -173,7 +185,7 @@ async function startDaemon(words: readonly string[], env: Readonly<Record<string
     child.kill('SIGKILL');
     throw error;
   })) as [string] | undefined;
-  if (first === undefined) throw new Error(`The process ended before it served: ${said}`);
+  if (first === undefined) throw new DiedAtStart(said);
   const { url, error } = JSON.parse(first[0]) as { url: string; error?: { message: string } };
   if (error !== undefined) throw new Error(`The process refused to start: ${error.message}`);
   return { pid: child.pid ?? 0, url, died, child };

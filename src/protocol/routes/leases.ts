@@ -60,6 +60,7 @@ export const acquireLease = defineRoute({
   status: 201,
   errors: [
     'sandbox_not_found',
+    'sandbox_wrong_state',
     'lease_held',
     'lease_wait_timeout',
     'limit_exceeded',
