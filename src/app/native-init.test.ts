@@ -25,7 +25,9 @@ afterEach(() => {
 });
 
 /** A package whose build script notes that it ran and copies its source. */
-function makePackage(buildScript = 'cp "$(dirname "$0")/init.c" "$1.$$" && mv "$1.$$" "$1" && echo built >>"$BUILDS"'): string {
+function makePackage(
+  buildScript = 'cp "$(dirname "$0")/init.c" "$1.$$" && mv "$1.$$" "$1" && echo built >>"$BUILDS"',
+): string {
   const packageDirectory = join(directory, 'package');
   mkdirSync(join(packageDirectory, 'native'), { recursive: true });
   writeFileSync(join(packageDirectory, 'package.json'), '{"version":"1.2.3"}');

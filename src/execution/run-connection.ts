@@ -37,8 +37,8 @@ export interface RunHooks {
 }
 
 /**
- * Everything is sent in one write, before init can have answered. A write that comes after init's last frame and its close fails, and the
- * failure would hide what there is still to read.
+ * Everything is sent in one write, and nothing later: a write that fails because the peer has closed would take with it what there is
+ * still to read. Init therefore closes after us, never before.
  */
 export function runOnConnection(
   socket: Socket,

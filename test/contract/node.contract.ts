@@ -162,7 +162,8 @@ export function nodeContract(open: () => Promise<NodeUnderTest>): void {
     await expect(settle(sandbox, 4, {})).rejects.toMatchObject(refusal);
     expect((await run(node(), sandbox, 'echo x > /run/atoll/metadata.json')).exitCode).not.toBe(0);
     await stop(sandbox);
-    expect((await settle(sandbox, 6, { metadata: { c: '4' } })).settings.metadata).toEqual({ c: '4' });
+    const late = settle(sandbox, 6, { metadata: { c: '4' } });
+    await expect(late).rejects.toMatchObject({ code: 'sandbox_wrong_state' });
   });
 
   test('orders for one sandbox run one at a time, in the order they came', async () => {

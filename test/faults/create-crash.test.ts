@@ -1,7 +1,14 @@
 /** A create that a crash cuts off, at every durable step of server and node, and its repeat under the same key. */
 import { randomUUID } from 'node:crypto';
 import { afterAll, afterEach, beforeAll, expect } from 'vitest';
-import { briskSettings, expectOnly, impatient, interrupted, removeSandboxes, untilAnswered } from '../support/crashes.ts';
+import {
+  briskSettings,
+  expectOnly,
+  impatient,
+  interrupted,
+  removeSandboxes,
+  untilAnswered,
+} from '../support/crashes.ts';
 import { Platform } from '../support/platform.ts';
 import { requires, testWith } from '../support/requires.ts';
 

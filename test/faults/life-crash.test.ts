@@ -3,7 +3,15 @@ import { randomUUID } from 'node:crypto';
 import { afterAll, afterEach, beforeAll, expect } from 'vitest';
 import type { CallOptions } from '../../src/sdk/connection.ts';
 import { Sandbox } from '../../src/sdk/index.ts';
-import { agreed, briskSettings, expectOnly, impatient, interrupted, removeSandboxes, untilAnswered } from '../support/crashes.ts';
+import {
+  agreed,
+  briskSettings,
+  expectOnly,
+  impatient,
+  interrupted,
+  removeSandboxes,
+  untilAnswered,
+} from '../support/crashes.ts';
 import { Platform } from '../support/platform.ts';
 import { requires, testWith } from '../support/requires.ts';
 
@@ -90,7 +98,12 @@ for (const kind of ['stop', 'start'] as const) {
   }
 }
 
-for (const point of ['after-journal-operation', 'after-store-deleting', 'after-delete-on-node', 'before-store-answer']) {
+for (const point of [
+  'after-journal-operation',
+  'after-store-deleting',
+  'after-delete-on-node',
+  'before-store-answer',
+]) {
   test(`K22: a server killed at "${point}" of delete: the repeat succeeds, and nothing is left`, async () => {
     const { id } = await platform.client.sandboxes.create();
     await platform.restartServer(`${point}=crash`);

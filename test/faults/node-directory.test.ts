@@ -38,7 +38,7 @@ test('a second node on the directory is refused and changes nothing; after a clo
   try {
     const { dataDirectory } = harness;
     const second = SandboxNode.open({ ...nodeOptions, dataDirectory });
-    await expect(second).rejects.toMatchObject({ code: 'directory_in_use', details: { pid: process.pid } });
+    await expect(second).rejects.toMatchObject({ name: 'DirectoryInUse', pid: process.pid });
     await harness.restart();
   } finally {
     await harness.close();
