@@ -11,6 +11,7 @@
 #include "guards.h"
 #include "init.h"
 #include "kernel.h"
+#include "worker.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -174,6 +175,8 @@ _Noreturn void command_main(const struct launch *launch)
 	if (chdir(launch->directory) < 0)
 		refuse(8);
 	reset_signals();
+	if (launch->worker)
+		worker_main(launch->early, launch->early_count);
 	execute(launch);
 	_exit(127);
 }

@@ -6,6 +6,7 @@
 #include "records.h"
 #include "relay.h"
 #include "runs.h"
+#include "workers.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -73,6 +74,17 @@ void connection_touch(struct connection *connection)
 	touched = connection;
 }
 
+bool connection_flush(struct connection *connection)
+{
+	size_t length = buffer_length(&connection->out);
+	if (length == 0)
+		return true;
+	if (send(connection->source.fd, connection->out.data + connection->out.begin, length, MSG_NOSIGNAL) != (ssize_t)length)
+		return false;
+	buffer_consume(&connection->out, length);
+	return true;
+}
+
 bool connection_has_room(const struct connection *connection)
 {
 	return buffer_length(&connection->out) < OUTPUT_ROOM;
@@ -98,6 +110,8 @@ void connection_end(struct connection *connection)
 	if (connection->run != NULL)
 		run_detach(connection->run);
 	connection->run = NULL;
+	if (connection->waits)
+		runs_leave(connection);
 	if (connection->relay != NULL)
 		relay_end(connection->relay);
 	connection->buried = connection->relay;
@@ -132,7 +146,7 @@ static bool greet(struct connection *connection, uint8_t type, const uint8_t *bo
 {
 	if (type != HELLO || length != 3)
 		return false;
-	bool known = get_u16(body) == VERSION && body[2] >= KIND_CONTROL && body[2] <= KIND_RELAY;
+	bool known = get_u16(body) == VERSION && body[2] >= KIND_CONTROL && body[2] <= KIND_FILES;
 	struct frame frame = frame_begin(&connection->out, known ? HELLO_OK : HELLO_NO);
 	frame_u16(&frame, VERSION);
 	if (known)
@@ -153,6 +167,7 @@ static bool dispatch(struct connection *connection, uint8_t type, const uint8_t 
 	case KIND_CONTROL: return control_frame(connection, type, body, length);
 	case KIND_RUN: return run_frame(connection, type, body, length);
 	case KIND_RELAY: return relay_frame(connection, type, body, length);
+	case KIND_FILES: return worker_frame(connection, type, body, length);
 	default: return greet(connection, type, body, length);
 	}
 }
@@ -199,6 +214,10 @@ static ssize_t take(struct connection *connection, const uint8_t *bytes, size_t 
 		if (!dispatch(connection, type, body, length))
 			return -1;
 		used += length + FRAME_HEADER;
+		if (connection->handed) {
+			worker_begin(connection, bytes + used, count - used);
+			return (ssize_t)count;
+		}
 	}
 	return (ssize_t)used;
 }
@@ -221,6 +240,11 @@ static void update_interest(struct connection *connection)
 {
 	if (connection->source.fd < 0)
 		return;
+	if (connection->handed) {
+		if (!source_watch(&connection->source, EPOLLRDHUP))
+			connection_end(connection);
+		return;
+	}
 	uint32_t interest = (wants_input(connection) ? (uint32_t)EPOLLIN : 0) | (buffer_length(&connection->out) > 0 ? (uint32_t)EPOLLOUT : 0);
 	if (!source_watch(&connection->source, interest))
 		connection_end(connection);
@@ -341,7 +365,9 @@ static void flush(struct connection *connection)
 static void connection_ready(struct source *source, uint32_t events)
 {
 	struct connection *connection = (struct connection *)source;
-	if ((events & EPOLLIN) != 0)
+	if (connection->handed)
+		connection_end(connection);
+	else if ((events & EPOLLIN) != 0)
 		read_input(connection);
 	else if ((events & (EPOLLHUP | EPOLLERR)) != 0)
 		connection_end(connection);

@@ -14,7 +14,7 @@
 #define CONNECTIONS_MAX 4096
 #define OUTPUT_ROOM 65536u
 
-enum connection_kind { KIND_UNKNOWN = 0, KIND_CONTROL = 1, KIND_RUN = 2, KIND_RELAY = 3 };
+enum connection_kind { KIND_UNKNOWN = 0, KIND_CONTROL = 1, KIND_RUN = 2, KIND_RELAY = 3, KIND_FILES = 4 };
 
 struct run;
 struct relay;
@@ -29,6 +29,8 @@ struct connection {
 	bool raw;            /* a relay past CONNECTED: bytes, no frames */
 	bool half_closing;   /* no output follows what is queued */
 	bool subscribed;
+	bool handed; /* to a file worker: init only looks for its end */
+	bool waits; /* a FOLLOW or INPUT of it may wait for its answer */
 	bool touched;
 	struct run *run;
 	struct relay *relay, *buried; /* buried: ended, freed with the connection */
@@ -49,6 +51,8 @@ void connection_half_close(struct connection *connection);
 void connection_end(struct connection *connection);
 /* Whoever held its input back has room again. */
 void connection_resume(struct connection *connection);
+/* Sends what is queued now: false when it cannot all be sent. */
+bool connection_flush(struct connection *connection);
 void connection_refuse(struct connection *connection, uint16_t code, uint32_t error, const char *text);
 /* An EVENT frame to every subscriber. */
 struct record;

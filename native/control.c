@@ -7,6 +7,7 @@
 
 #include "groups.h"
 #include "init.h"
+#include "input.h"
 #include "records.h"
 #include "runs.h"
 
@@ -16,6 +17,7 @@
 
 enum {
 	OK = 20, ERROR, STATUS, STATUS_IS, LIST, RUN_IS, SIGNAL, RESIZE, DEADLINE, FENCE, FORGET, SHUTDOWN, SUBSCRIBE,
+	EVENT, FOLLOW, INPUT, JOURNAL_IS, JOURNAL_STATE,
 };
 
 struct question {
@@ -56,7 +58,7 @@ static bool status(struct question question)
 	frame_u64(&frame, sandbox.generation);
 	frame_u64(&frame, sandbox.deadline);
 	frame_u64(&frame, sandbox.fence);
-	frame_u32(&frame, runs_live());
+	frame_u32(&frame, runs_of_commands());
 	frame_u32(&frame, records_kept());
 	frame_u64(&frame, boot_ms());
 	return frame_end(&frame);
@@ -141,6 +143,84 @@ static bool forget(struct question question, const uint8_t *body, size_t length)
 	return ok(question);
 }
 
+/* Whose journal is asked for: the run while anything of it is left to write, or the record of an ended one. */
+static bool has_journal(struct question question, const struct record *record, struct run **run)
+{
+	*run = record != NULL ? run_of(record) : NULL;
+	if (record == NULL)
+		no_such_run(question);
+	else if (!record->journal)
+		error(question, 1, EINVAL, "the run has no journal");
+	return record != NULL && record->journal;
+}
+
+static bool follow(struct question question, const uint8_t *body, size_t length)
+{
+	struct record *record;
+	struct run *run;
+	uint32_t number = 0;
+	if (length < 9 || length < (size_t)9 + body[8])
+		return false;
+	if (length == (size_t)9 + body[8] + 4)
+		number = get_u32(body + length - 4), length -= 4;
+	if (!named_run(body + 8, length - 8, &record))
+		return false;
+	if (!has_journal(question, record, &run))
+		return true;
+	uint64_t offset = get_u64(body), end = run != NULL ? run->journal->end : record->journal_end;
+	if (offset > end)
+		return error(question, 1, ERANGE, "the journal ends before that");
+	bool answered = run == NULL || end > offset || journal_holds(run) == ALL_ENDED;
+	if (run != NULL && !journal_follow(run->journal, question.connection, question.number, number, offset, answered))
+		return error(question, 3, ENOMEM, "too many followers");
+	if (run != NULL)
+		run_touch(run); /* A hold may have moved on. */
+	return answered ? ok(question) : true;
+}
+
+static bool input(struct question question, const uint8_t *body, size_t length)
+{
+	struct record *record;
+	struct run *run;
+	if (length < 9 || length < (size_t)9 + body[8] || length - 9 - body[8] > JOURNAL_CHUNK)
+		return false;
+	record = record_find((const char *)body + 9, body[8]);
+	if (!has_journal(question, record, &run))
+		return true;
+	if (run == NULL)
+		return error(question, 4, 0, "the run has ended");
+	const uint8_t *bytes = body + 9 + body[8];
+	input_offer(run, question.connection, question.number, get_u64(body), bytes, length - 9 - body[8]);
+	return true;
+}
+
+static bool journal_state(struct question question, const uint8_t *body, size_t length)
+{
+	struct record *record;
+	struct run *run;
+	if (!named_run(body, length, &record))
+		return false;
+	if (!has_journal(question, record, &run))
+		return true;
+	struct frame frame = answer(question, JOURNAL_IS);
+	frame_u64(&frame, run != NULL ? journal_first(run->journal) : record->journal_first);
+	frame_u64(&frame, run != NULL ? run->journal->end : record->journal_end);
+	frame_u8(&frame, (uint8_t)(run != NULL ? journal_holds(run) : ALL_ENDED));
+	return frame_end(&frame);
+}
+
+void control_answer(struct connection *connection, uint32_t request)
+{
+	ok((struct question){ connection, request });
+	connection_touch(connection);
+}
+
+void control_refuse(struct connection *connection, uint32_t request, uint16_t code, uint32_t number, const char *text)
+{
+	error((struct question){ connection, request }, code, number, text);
+	connection_touch(connection);
+}
+
 bool control_frame(struct connection *connection, uint8_t type, const uint8_t *body, size_t length)
 {
 	if (length < 4)
@@ -166,6 +246,9 @@ bool control_frame(struct connection *connection, uint8_t type, const uint8_t *b
 			return false;
 		init_end("shutdown", get_u32(body));
 		return ok(question);
+	case FOLLOW: return follow(question, body, length);
+	case INPUT: return input(question, body, length);
+	case JOURNAL_STATE: return journal_state(question, body, length);
 	case SUBSCRIBE:
 		if (length != 0)
 			return false;

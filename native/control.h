@@ -6,5 +6,8 @@
 
 /* false: malformed. */
 bool control_frame(struct connection *connection, uint8_t type, const uint8_t *body, size_t length);
+/* OK or ERROR to a request that had to wait. */
+void control_answer(struct connection *connection, uint32_t request);
+void control_refuse(struct connection *connection, uint32_t request, uint16_t code, uint32_t error, const char *text);
 
 #endif

@@ -89,6 +89,17 @@ static void make_missing(const char *name)
 		FAIL("directory", "cannot make %s", name);
 }
 
+/* Init writes there with its shifted ids, and nobody inside has a name for it. */
+static int open_journals(uint32_t uid_base)
+{
+	if (mkdir("journals", 0700) < 0 && errno != EEXIST)
+		FAIL("journals", "cannot make DIRECTORY/journals");
+	int directory = open("journals", O_DIRECTORY | O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
+	if (directory < 0 || fchown(directory, uid_base, uid_base) < 0 || fchmod(directory, 0700) < 0)
+		FAIL("journals", "cannot give DIRECTORY/journals to the sandbox's root");
+	return directory;
+}
+
 static int listen_at(const char *name)
 {
 	struct sockaddr_un address = { .sun_family = AF_UNIX };
@@ -228,6 +239,7 @@ _Noreturn void create_sandbox(const struct create_request *request, int report, 
 		make_missing("usr-upper");
 		make_missing("usr-work");
 	}
+	start.journals = open_journals(request->uid_base);
 	start.listener = listen_at("init.sock");
 	open_cgroups(request, &start, &leaf);
 	struct own_trees own = enter_private_directory(request);

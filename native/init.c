@@ -195,7 +195,7 @@ _Noreturn void init_main(const struct create_request *request, struct init_start
 	sandbox = (struct sandbox){
 		.generation = request->generation, .deadline = request->deadline, .fence = request->fence,
 		.open_guards = request->open_guards, .no_new_privileges = (request->flags & CREATE_NO_NEW_PRIVILEGES) != 0,
-		.run_group = start->run_group, .memory_events = start->memory_events, .end_file = copy(request->end_file),
+		.run_group = start->run_group, .memory_events = start->memory_events, .journals = start->journals, .end_file = copy(request->end_file),
 	};
 	const char *failed = set_up(request, start);
 	if (failed != NULL) {

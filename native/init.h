@@ -9,6 +9,7 @@ struct init_start {
 	int orders, answers; /* pipes from and to the helper */
 	int listener;
 	int run_group;       /* CGROUP/run */
+	int journals;        /* DIRECTORY/journals */
 	int memory_events;   /* counts kills for lack of memory: v2 memory.events or v1 memory.oom_control */
 	int v1_tasks[V1_GROUPS_MAX];
 	size_t v1_count;
@@ -21,6 +22,7 @@ struct sandbox {
 	bool no_new_privileges;
 	int run_group, memory_events, terminals; /* terminals: the devpts root */
 	int own_directory;                       /* DIRECTORY through its id-mapped mount, for the end file */
+	int journals;                            /* DIRECTORY/journals, not through the id-mapped mount: ours by the shifted id */
 	char *end_file;
 };
 

@@ -72,6 +72,18 @@ static inline int kernel_pivot_root(const char *root, const char *old)
 	return (int)syscall(SYS_pivot_root, root, old);
 }
 
+/* struct open_how, and what openat2 must not do on the way. */
+struct open_request {
+	uint64_t flags, mode, resolve;
+};
+#define RESOLVE_NO_MAGIC 0x02u
+#define RESOLVE_BELOW 0x08u
+
+static inline int kernel_openat2(int directory, const char *path, const struct open_request *request)
+{
+	return (int)syscall(437, directory, path, request, sizeof(*request));
+}
+
 static inline int kernel_pidfd_open(pid_t pid)
 {
 	return (int)syscall(434, pid, 0);

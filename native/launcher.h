@@ -25,6 +25,9 @@ struct launch {
 	int input, output, errors, script, error; /* input, script: -1 without one; then /dev/null */
 	int group;                                /* cgroup v2 directory */
 	bool terminal;
+	bool worker;                              /* serves files on the connection that is `script`, and executes nothing */
+	const uint8_t *early;                     /* what was read of that connection already */
+	size_t early_count;
 	atomic_int *pid; /* written by the kernel before the child first runs */
 };
 

@@ -25,8 +25,10 @@ struct record {
 	uint64_t started, ended;
 	int32_t pid;
 	uint32_t status;
+	uint64_t journal_first, journal_end; /* of an ended run with a journal */
 	int16_t slot; /* -1: ended */
 	uint8_t state, why, id_length;
+	bool journal;
 	char id[];
 };
 

@@ -21,7 +21,7 @@
 
 enum tag {
 	TAG_RUN = 1, TAG_ARG, TAG_ENV, TAG_CWD, TAG_USER, TAG_FLAGS, TAG_TIMEOUT, TAG_GRACE, TAG_TOKEN, TAG_GENERATION,
-	TAG_SIZE, TAG_SCRIPT,
+	TAG_SIZE, TAG_SCRIPT, TAG_JOURNAL, TAG_JOURNAL_LIMIT,
 };
 
 #define TIMEOUT_MAX ((uint64_t)1 << 50)
@@ -30,11 +30,11 @@ enum tag {
 #endif
 
 struct wish {
-	struct field id, directory, user, script;
-	bool has_script, has_token, has_generation;
+	struct field id, directory, user, script, journal;
+	bool has_journal, has_script, has_token, has_generation;
 	size_t argument_count, environment_count, text_bytes;
 	uint32_t flags, grace;
-	uint64_t timeout, token, generation;
+	uint64_t timeout, token, generation, journal_limit;
 	uint16_t columns, rows;
 };
 
@@ -58,6 +58,8 @@ static bool parse_field(const struct field *field, struct wish *wish)
 		wish->rows = get_u16(field->bytes + 2);
 		return true;
 	case TAG_SCRIPT: wish->script = *field; wish->has_script = true; return true;
+	case TAG_JOURNAL: wish->journal = *field; wish->has_journal = true; return field_is_text(field);
+	case TAG_JOURNAL_LIMIT: wish->journal_limit = field->length == 8 ? get_u64(field->bytes) : 0; return field->length == 8;
 	default: return false;
 	}
 	wish->text_bytes += (size_t)field->length + 1;
@@ -75,7 +77,7 @@ static bool parse(const uint8_t *body, size_t length, struct wish *wish)
 	struct field field;
 	const uint64_t required = 1u << TAG_RUN | 1u << TAG_ARG;
 	int more;
-	*wish = (struct wish){ .grace = 1000 };
+	*wish = (struct wish){ .grace = 1000, .journal_limit = JOURNAL_LIMIT_DEFAULT };
 	while ((more = fields_next(&fields, &field)) > 0)
 		if (!parse_field(&field, wish))
 			return false;
@@ -94,11 +96,29 @@ static bool id_valid(const struct field *id)
 	return true;
 }
 
+static bool journal_valid(const struct wish *wish)
+{
+	if (!wish->has_journal)
+		return true;
+	if (wish->journal.length < 1 || wish->journal.length > JOURNAL_NAME_MAX)
+		return false;
+	for (uint32_t i = 0; i < wish->journal.length; i++) {
+		uint8_t c = wish->journal.bytes[i];
+		if (!((c >= 'a' && c <= 'z') || (c >= '0' && c <= '9')))
+			return false;
+	}
+	return wish->journal_limit >= JOURNAL_LIMIT_MIN && wish->journal_limit <= JOURNAL_LIMIT_MAX;
+}
+
 /* true: refused, and said so. */
 static bool refused(struct connection *connection, const struct wish *wish)
 {
 	if (!id_valid(&wish->id) || (wish->flags & ~(uint32_t)RUN_FLAGS_KNOWN) != 0 || wish->timeout > TIMEOUT_MAX) {
 		connection_refuse(connection, 1, EINVAL, "the operation id, flags or timeout is not possible");
+		return true;
+	}
+	if (!journal_valid(wish)) {
+		connection_refuse(connection, 1, EINVAL, "the name or the limit of the journal is not possible");
 		return true;
 	}
 	if (init_ending()) {
@@ -278,16 +298,22 @@ struct run *run_prepare(struct connection *connection, const uint8_t *body, size
 		problem = "no descriptor or terminal left";
 	else if (!source_watch(&run->error, EPOLLIN))
 		problem = "the kernel refuses another watch";
+	else if (wish.has_journal && (run->journal = journal_open((const char *)wish.journal.bytes, wish.journal.length, wish.journal_limit)) == NULL)
+		problem = "there is a journal of that name", code = 12;
 	else if ((run->record = record_add((const char *)wish.id.bytes, wish.id.length, run->slot)) == NULL)
 		problem = "init has no memory left";
 	if (problem != NULL) {
 		uint32_t error = (uint32_t)errno;
 		close_launch(&run->launch);
+		if (run->journal != NULL)
+			journal_withdraw(run->journal);
+		run->journal = NULL;
 		run_free(run);
 		connection_refuse(connection, code, error, problem);
 		return NULL;
 	}
 	run->launch.pid = runs_pid_of(run->slot);
+	run->record->journal = run->journal != NULL;
 	run->connection = connection;
 	connection->run = run;
 	return run;

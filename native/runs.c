@@ -3,6 +3,7 @@
 
 #include "groups.h"
 #include "init.h"
+#include "input.h"
 #include "streams.h"
 
 #include <errno.h>
@@ -15,10 +16,12 @@
 
 enum { RUN = 40, STARTED = 41, EXITED = 45, TREE_ENDED = 46, STDIN_END = 48, SIGNAL_RUN = 49 };
 
+#define WORKER_END_MS 5000
+
 static struct run *runs[SLOTS];
 static atomic_int pids[SLOTS]; /* written by the kernel at fork, cleared when reaped */
 static int used_slots;         /* every slot at or above is free */
-static uint32_t live;
+static uint32_t live, workers;
 static struct run *touched;
 
 int runs_take_slot(struct run *run)
@@ -29,11 +32,17 @@ int runs_take_slot(struct run *run)
 		runs[slot] = run;
 		run->slot = slot;
 		live++;
+		workers += run->worker;
 		if (slot >= used_slots)
 			used_slots = slot + 1;
 		return slot;
 	}
 	return -1;
+}
+
+uint32_t runs_of_commands(void)
+{
+	return live - workers;
 }
 
 atomic_int *runs_pid_of(int slot)
@@ -78,12 +87,16 @@ void run_free(struct run *run)
 	source_close(&run->errors.source);
 	source_close(&run->input);
 	buffer_free(&run->held);
+	input_refuse_all(run);
+	if (run->journal != NULL)
+		journal_close(run->journal);
 	free(run->memory);
 	if (run->slot >= 0) {
 		atomic_store(&pids[run->slot], 0);
 		group_release(run->slot);
 		runs[run->slot] = NULL;
 		live--;
+		workers -= run->worker;
 		while (used_slots > 0 && runs[used_slots - 1] == NULL)
 			used_slots--;
 	}
@@ -162,11 +175,19 @@ static void launched(struct run *run)
 		const char *text = code >= 8 && code <= 11 ? texts[code] : "the command could not be set up";
 		if (connection != NULL) {
 			connection->run = NULL;
+			connection->handed = false;
 			run->connection = NULL;
 			connection_refuse(connection, (uint16_t)code, run->failure.error, text);
 		}
-		record_remove(run->record);
+		if (run->record != NULL)
+			record_remove(run->record);
 		run->record = NULL;
+		if (run->journal != NULL)
+			journal_withdraw(run->journal);
+		run->journal = NULL;
+	} else if (run->worker) {
+		if ((run->pending_leader | run->pending_tree) != 0)
+			deliver_pending(run);
 	} else {
 		if (!run->reaped)
 			run->record->pid = atomic_load(&pids[run->slot]);
@@ -205,6 +226,10 @@ void run_begin(struct run *run)
 	run->error.ready = error_ready;
 	run->group = (struct source){ .fd = group_events(run->slot), .ready = group_ready };
 	run->launching = true;
+	if (run->worker) {
+		launcher_submit(&run->launch);
+		return;
+	}
 	run->record->started = boot_ms();
 	if (run->timeout_at != 0) {
 		run->timeout_at += run->record->started;
@@ -212,6 +237,8 @@ void run_begin(struct run *run)
 	}
 	run->oom_kills = runs_oom_kills();
 	launcher_submit(&run->launch);
+	if (run->journal != NULL)
+		journal_make(run->journal);
 }
 
 static uint8_t why_ended(const struct run *run)
@@ -244,7 +271,7 @@ static void send_exited(struct run *run)
 	connections_announce(run->record);
 }
 
-static void finish(struct run *run)
+static void announce_tree(struct run *run)
 {
 	struct connection *connection = run->connection;
 	if (connection != NULL) {
@@ -252,8 +279,17 @@ static void finish(struct run *run)
 		frame_end(&frame);
 		connection_finish(connection);
 	}
+	run->tree_announced = true;
 	run->record->state = ALL_ENDED;
 	connections_announce(run->record);
+}
+
+static void finish(struct run *run)
+{
+	if (run->journal != NULL) {
+		run->record->journal_first = journal_first(run->journal);
+		run->record->journal_end = run->journal->end;
+	}
 	record_ended(run->record);
 	run_free(run);
 }
@@ -284,15 +320,31 @@ static void progress(struct run *run)
 			run_free(run);
 		return;
 	}
+	if (run->worker) {
+		if (run->reaped && run->connection != NULL)
+			connection_end(run->connection);
+		if (run->reaped && run->tree_empty)
+			run_free(run);
+		return;
+	}
 	if (run->reaped && !run->noted) {
 		run->noted = true;
 		run->record->why = why_ended(run);
 		streams_note_end(run);
 	}
+	if (run->journal != NULL)
+		journal_settle(run->journal, boot_ms());
 	streams_pump(run);
-	if (run->noted && !run->exit_sent && run->output.owed == 0 && run->errors.owed == 0)
+	bool drained = run->noted && run->output.owed == 0 && run->errors.owed == 0;
+	bool closed = run->tree_empty && run->output.source.fd < 0 && run->errors.source.fd < 0;
+	bool written = run->journal == NULL || journal_ends(run, drained, closed);
+	/* The ends of leader and tree are facts that do not wait for a disk that refuses to take their records. */
+	bool refused = run->journal != NULL && run->journal->pending != NULL;
+	if (!run->exit_sent && (drained || (run->noted && refused)))
 		send_exited(run);
-	if (run->exit_sent && run->tree_empty && run->output.source.fd < 0 && run->errors.source.fd < 0)
+	if (!run->tree_announced && run->exit_sent && (closed || (run->tree_empty && refused)))
+		announce_tree(run);
+	if (run->tree_announced && closed && written)
 		finish(run);
 }
 
@@ -348,7 +400,8 @@ bool run_signal(struct run *run, uint8_t target, uint8_t number)
 void runs_signal_all(uint8_t number, bool asked)
 {
 	for (int slot = 0; slot < used_slots; slot++) {
-		if (runs[slot] == NULL)
+		/* Files are served until the sandbox ends, or until a KILL of everything in the group. */
+		if (runs[slot] == NULL || (asked && runs[slot]->worker))
 			continue;
 		if (asked)
 			runs[slot]->asked |= bit_of(number);
@@ -365,12 +418,30 @@ bool run_resize(struct run *run, uint16_t columns, uint16_t rows)
 void run_detach(struct run *run)
 {
 	run->connection = NULL;
+	if (run->journal != NULL)
+		return;
+	if (run->worker) {
+		/* It sees the end itself and tidies up; what does not end by itself is ended. */
+		run->kill_at = boot_ms() + WORKER_END_MS;
+		loop_alarm(run->kill_at);
+		return;
+	}
 	if ((run->flags & RUN_KILL_ON_END) != 0 && !run->exit_sent)
 		run_signal(run, 2, SIGKILL);
 	/* Nobody is left who could send input; a terminal's one descriptor serves both ways and stays. */
 	buffer_free(&run->held);
 	source_close(&run->input);
 	run_touch(run);
+}
+
+void runs_leave(const struct connection *connection)
+{
+	for (int slot = 0; slot < used_slots; slot++) {
+		if (runs[slot] == NULL || runs[slot]->journal == NULL)
+			continue;
+		journal_leave(runs[slot]->journal, connection);
+		input_leave(runs[slot], connection);
+	}
 }
 
 void runs_alarm(uint64_t now)

@@ -11,6 +11,7 @@
 #define ATOLL_RUNS_H
 
 #include "connections.h"
+#include "journal.h"
 #include "launcher.h"
 #include "records.h"
 
@@ -31,7 +32,7 @@ struct stream {
 struct run {
 	int slot;
 	uint32_t flags;
-	struct record *record;
+	struct record *record; /* NULL: a file worker, or refused */
 	struct connection *connection; /* NULL: detached, output is thrown away */
 	struct launch launch;
 	void *memory; /* strings of the launch, until the error pipe ends */
@@ -40,8 +41,13 @@ struct run {
 	struct source input;
 	struct buffer held; /* input the command has not taken */
 	bool input_ended;
+	struct journal *journal; /* NULL: output goes to the connection, or nowhere */
+	uint64_t input_taken;    /* bytes of INPUT that are in the pipe or held */
+	struct parked *parked;   /* INPUTs to answer */
 	struct launch_error failure;
+	bool worker; /* serves files on its connection; see workers.h */
 	bool launching, reaped, noted, exit_sent, tree_empty, timed_out, touched;
+	bool exit_recorded, tree_recorded, tree_announced; /* with a journal: its records are written or pending */
 	uint64_t pending_leader, pending_tree; /* signals for a command that is still to be forked, as bits */
 	uint64_t asked; /* bit n: signal n + 1 was asked for through the protocol */
 	uint64_t timeout_at, kill_at, oom_kills;
@@ -57,12 +63,22 @@ bool run_frame(struct connection *connection, uint8_t type, const uint8_t *body,
 size_t run_input(struct run *run, const uint8_t *bytes, size_t count);
 bool run_wants_input(const struct run *run);
 void run_detach(struct run *run);
+/* The connection ended: nobody waits for the answers to its requests any more. */
+void runs_leave(const struct connection *connection);
 /* Looks at the run again at the end of the round. */
 void run_touch(struct run *run);
 
 struct run *run_of(const struct record *record);
 bool run_signal(struct run *run, uint8_t target, uint8_t signal);
 bool run_resize(struct run *run, uint16_t columns, uint16_t rows);
+
+/*
+ * run-journal.c: writes the records of the ends when it is their turn (`drained`: all that the leader wrote is, `closed`: all there
+ * will ever be), and tells followers. true when nothing is left to write.
+ */
+bool journal_ends(struct run *run, bool drained, bool closed);
+/* The state that the records on disk tell of, which is behind what has happened while the disk refuses. */
+enum record_state journal_holds(const struct run *run);
 
 /* For run-request.c. */
 int runs_take_slot(struct run *run);
@@ -76,6 +92,8 @@ void runs_reap(void);
 bool runs_round(void);
 void runs_alarm(uint64_t now);
 uint32_t runs_live(void);
+/* Those that are not file workers. */
+uint32_t runs_of_commands(void);
 void runs_signal_all(uint8_t signal, bool asked);
 
 #endif

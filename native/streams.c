@@ -1,6 +1,8 @@
 /* See streams.h. */
 #include "streams.h"
 
+#include "input.h"
+
 #include <errno.h>
 #include <stddef.h>
 #include <string.h>
@@ -13,7 +15,7 @@ enum { STDOUT = 43, STDERR = 44 };
 #define TERMINAL_OWED 262144u
 #define END_OF_FILE 4 /* what a terminal's line discipline takes as the end of input */
 
-static uint8_t sink[CHUNK];
+static uint8_t sink[JOURNAL_HEADER + CHUNK];
 
 static void output_ready(struct source *source, uint32_t events)
 {
@@ -72,14 +74,17 @@ static void stream_close(struct stream *stream)
 static ssize_t move_chunk(struct run *run, struct stream *stream)
 {
 	struct connection *connection = run->connection;
-	uint8_t *room = sink, *frame = NULL;
-	if (connection != NULL) {
+	struct journal *journal = run->journal;
+	uint8_t *room = sink + JOURNAL_HEADER, *frame = NULL;
+	if (journal != NULL) {
+		connection = NULL;
+	} else if (connection != NULL) {
 		frame = buffer_reserve(&connection->out, FRAME_HEADER + CHUNK);
 		if (frame == NULL)
 			return 0;
 		room = frame + FRAME_HEADER;
 	}
-	ssize_t count = read(stream->source.fd, room, CHUNK);
+	ssize_t count = read(stream->source.fd, room, journal != NULL ? journal_record_max(journal) : CHUNK);
 	if (count <= 0) {
 		if (connection != NULL)
 			buffer_added(&connection->out, 0);
@@ -91,9 +96,23 @@ static ssize_t move_chunk(struct run *run, struct stream *stream)
 		frame[4] = stream->type;
 		buffer_added(&connection->out, FRAME_HEADER + (size_t)count);
 		connection_touch(connection);
+	} else if (journal != NULL) {
+		journal_append(journal, stream->type == STDERR ? JOURNAL_STDERR : JOURNAL_STDOUT, sink, (size_t)count);
 	}
 	stream->owed -= stream->owed < (size_t)count ? stream->owed : (size_t)count;
 	return count;
+}
+
+/* Whether what is read now can be passed on. */
+static bool may_move(struct run *run, const struct stream *stream)
+{
+	uint64_t now = boot_ms();
+	if (run->journal == NULL)
+		return run->connection == NULL || connection_has_room(run->connection);
+	if (!journal_settle(run->journal, now))
+		return false;
+	/* What the pipe still holds at the end of the leader is little, and no follower shall delay that end. */
+	return journal_trim(run->journal, now) || stream->owed > 0 || run->tree_empty;
 }
 
 static void pump(struct run *run, struct stream *stream)
@@ -108,7 +127,7 @@ static void pump(struct run *run, struct stream *stream)
 		return;
 	}
 	while (stream->readable || stream->owed > 0 || run->tree_empty) {
-		if (run->connection != NULL && !connection_has_room(run->connection)) {
+		if (!may_move(run, stream)) {
 			/* Out of epoll altogether: a pipe whose writer is gone reports that even to nobody's question. */
 			source_unwatch(&stream->source);
 			stream->readable = false;
@@ -145,6 +164,7 @@ bool run_wants_input(const struct run *run)
 
 static void close_input(struct run *run)
 {
+	run->input_taken -= run->input_taken < buffer_length(&run->held) ? run->input_taken : buffer_length(&run->held);
 	buffer_free(&run->held);
 	source_close(&run->input);
 }
@@ -174,13 +194,28 @@ static void flush_input(struct run *run)
 		if (!waiting && run->input_ended)
 			source_close(&run->input);
 	}
+	if (run->parked != NULL)
+		input_tell(run);
 	if (run->connection != NULL && run_wants_input(run))
 		connection_resume(run->connection);
 }
 
 size_t run_input(struct run *run, const uint8_t *bytes, size_t count)
 {
-	if (run == NULL || run->input_ended || input_descriptor(run) < 0)
+	/* A run with a journal gets its input by INPUT alone: two sources would have no common order. */
+	if (run == NULL || run->journal != NULL)
+		return count;
+	return streams_feed(run, bytes, count);
+}
+
+bool streams_takes_input(const struct run *run)
+{
+	return !run->input_ended && (run->flags & (RUN_STDIN | RUN_TERMINAL)) != 0 && input_descriptor(run) >= 0;
+}
+
+size_t streams_feed(struct run *run, const uint8_t *bytes, size_t count)
+{
+	if (run->input_ended || input_descriptor(run) < 0)
 		return count;
 	size_t direct = 0;
 	if (buffer_length(&run->held) == 0) {
@@ -206,7 +241,7 @@ void streams_end_input(struct run *run)
 {
 	static const uint8_t end[] = { END_OF_FILE };
 	if ((run->flags & RUN_TERMINAL) != 0) {
-		run_input(run, end, sizeof(end));
+		streams_feed(run, end, sizeof(end));
 		return;
 	}
 	run->input_ended = true;

@@ -16,5 +16,8 @@ void streams_note_end(struct run *run);
 /* Moves what can be moved, and watches or closes what is left. */
 void streams_pump(struct run *run);
 void streams_end_input(struct run *run);
+/* Input for the command: how much was taken, all of it when nobody reads it any more. */
+size_t streams_feed(struct run *run, const uint8_t *bytes, size_t count);
+bool streams_takes_input(const struct run *run);
 
 #endif
