@@ -419,7 +419,21 @@ test('every command that changes something takes an idempotency key, and every o
   const program = buildProgram();
   const leaves = (command: typeof program): (typeof program)[] =>
     command.commands.length === 0 ? [command] : command.commands.flatMap(leaves);
-  const reading = new Set(['ls', 'info', 'events', 'operations', 'doctor', 'serve', 'node', 'help']);
+  const reading = new Set([
+    'ls',
+    'cat',
+    'stat',
+    'info',
+    'ps',
+    'logs',
+    'wait',
+    'events',
+    'operations',
+    'doctor',
+    'serve',
+    'node',
+    'help',
+  ]);
   for (const command of leaves(program)) {
     const flags = command.options.map((option) => option.long);
     expect(flags.includes('--idempotency-key'), command.name()).toBe(!reading.has(command.name()));

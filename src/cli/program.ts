@@ -2,26 +2,33 @@
 import { Command, CommanderError, Option } from 'commander';
 import type { CliIo } from './cli-io.ts';
 import { Actions, type AddCommand } from './command-adder.ts';
+import { addCp } from './commands/cp.ts';
 import { addCreate } from './commands/create.ts';
 import { addDoctor } from './commands/doctor.ts';
 import { addEvents } from './commands/events.ts';
 import { addExec } from './commands/exec.ts';
 import { addExtend } from './commands/extend.ts';
+import { addFiles } from './commands/files.ts';
 import { addInfo } from './commands/info.ts';
 import { addKeys } from './commands/keys.ts';
+import { addKill } from './commands/kill.ts';
 import { addLease } from './commands/lease.ts';
+import { addLogs } from './commands/logs.ts';
 import { addLs } from './commands/ls.ts';
 import { addMetadata } from './commands/metadata.ts';
 import { addNode } from './commands/node.ts';
 import { addOperations } from './commands/operations.ts';
+import { addPs } from './commands/ps.ts';
 import { addReconcile } from './commands/reconcile.ts';
 import { addRm } from './commands/rm.ts';
+import { addRun } from './commands/run.ts';
 import { addServe } from './commands/serve.ts';
 import { addStart } from './commands/start.ts';
 import { addStop } from './commands/stop.ts';
 import { addTeams } from './commands/teams.ts';
 import { addTokens } from './commands/tokens.ts';
 import { addUsers } from './commands/users.ts';
+import { addWait } from './commands/wait.ts';
 import { addWebhooks } from './commands/webhooks.ts';
 import { exitCodes } from './exit-codes.ts';
 import { explainError } from './explain-error.ts';
@@ -32,6 +39,13 @@ const commands: readonly AddCommand[] = [
   addServe,
   addCreate,
   addExec,
+  addRun,
+  addPs,
+  addLogs,
+  addKill,
+  addWait,
+  addCp,
+  addFiles,
   addLs,
   addInfo,
   addStop,

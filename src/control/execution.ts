@@ -97,8 +97,6 @@ interface Asked {
 }
 
 function orderOf(record: SandboxRecord, conditions: Conditions, body: ExecBody, operation: Operation): ExecOrder {
-  const env: Record<string, string> = {};
-  for (const [name, value] of Object.entries(body.env ?? {})) if (value !== null) env[name] = value;
   return {
     sandboxId: record.id,
     generation: record.generation,
@@ -106,7 +104,7 @@ function orderOf(record: SandboxRecord, conditions: Conditions, body: ExecBody, 
     leaseToken: conditions.leaseToken ?? null,
     command: body.command,
     cwd: body.cwd ?? null,
-    env,
+    env: body.env ?? {},
     user: body.user ?? null,
     stdin: body.stdin === undefined ? null : bytesOf(body.stdin),
     timeoutMs: body.timeoutMs ?? null,
@@ -134,7 +132,7 @@ function textOf(bytes: Uint8Array, encoding: 'utf8' | 'base64'): string {
   return Buffer.from(bytes.buffer, bytes.byteOffset, bytes.byteLength).toString(encoding);
 }
 
-function bytesOf(input: string | { base64: string }): Uint8Array {
+export function bytesOf(input: string | { base64: string }): Uint8Array {
   return typeof input === 'string' ? Buffer.from(input, 'utf8') : Buffer.from(input.base64, 'base64');
 }
 
@@ -158,7 +156,7 @@ function inDoubt(operation: Operation, run: string, exitCode: number | null): Pl
   return new PlatformError('operation_in_doubt', message, { details });
 }
 
-function checkCommand(command: ExecBody['command']): void {
+export function checkCommand(command: ExecBody['command']): void {
   const refuse = (message: string) => new PlatformError('invalid_command', message, { details: { path: 'command' } });
   if (typeof command === 'string') {
     if (command.trim() === '') throw refuse('The command is empty.');

@@ -1,4 +1,4 @@
-/** The environment of a command: what every login has, then the sandbox's own, then the call's. */
+/** The environment of a command: what every login has, then the sandbox's own, then the call's. null unsets. */
 const path = '/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin';
 
 /**
@@ -8,9 +8,11 @@ const path = '/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin';
 export function commandEnvironment(options: {
   readonly user: string;
   readonly sandbox: Readonly<Record<string, string>>;
-  readonly call: Readonly<Record<string, string>>;
+  readonly call: Readonly<Record<string, string | null>>;
 }): Record<string, string> {
-  return { PATH: path, LANG: 'C.UTF-8', ...identityOf(options.user), ...options.sandbox, ...options.call };
+  const all = { PATH: path, LANG: 'C.UTF-8', ...identityOf(options.user), ...options.sandbox, ...options.call };
+  const set = Object.entries(all).filter((entry): entry is [string, string] => entry[1] !== null);
+  return Object.fromEntries(set);
 }
 
 function identityOf(user: string): Record<string, string> {

@@ -16,9 +16,11 @@ import {
   helloFrame,
   type InitStatus,
   initFrameLimitBytes,
+  type JournalState,
   parseControlAnswer,
   type Refusal,
   type RunEntry,
+  type SignalTarget,
 } from './init-protocol.ts';
 
 const answerTimeoutMs = 30_000;
@@ -29,10 +31,10 @@ interface Waiter {
   readonly entries: RunEntry[];
   readonly resolve: (answer: Answer) => void;
   readonly reject: (error: Error) => void;
-  readonly timer: NodeJS.Timeout;
+  readonly timer: NodeJS.Timeout | undefined;
 }
 
-type Answer = Extract<ControlAnswer, { kind: 'ok' | 'error' | 'status' }>;
+type Answer = Extract<ControlAnswer, { kind: 'ok' | 'error' | 'status' | 'journal' }>;
 
 /** Init said no. */
 export class InitRefusal extends Error {
@@ -52,6 +54,7 @@ export class ControlConnection {
   readonly #hello = Promise.withResolvers<number>();
   readonly #closed = Promise.withResolvers<void>();
   #next = 1;
+  #onEvent: (entry: RunEntry) => void = () => {};
   #over: Error | undefined;
 
   private constructor(socket: Socket) {
@@ -106,7 +109,38 @@ export class ControlConnection {
 
   /** Ends every process of a run; no other frame waits in front of it. */
   async killTree(run: string): Promise<void> {
-    await this.#ask((request) => controlFrames.signalTree(request, { run, signal: constants.signals.SIGKILL }));
+    await this.signal({ run, signal: constants.signals.SIGKILL, target: 'tree' });
+  }
+
+  async signal(order: { readonly run: string; readonly signal: number; readonly target: SignalTarget }): Promise<void> {
+    await this.#ask((request) => controlFrames.signal(request, order));
+  }
+
+  /** Drops what init remembers of a run that has ended. */
+  async forget(run: string): Promise<void> {
+    await this.#ask((request) => controlFrames.forget(request, run));
+  }
+
+  /** From its answer on, `onEvent` hears of every end of a leader and of a tree. */
+  async subscribe(onEvent: (entry: RunEntry) => void): Promise<void> {
+    this.#onEvent = onEvent;
+    await this.#ask(controlFrames.subscribe);
+  }
+
+  /** Answers when the journal of the run has more than `offset`, or its tree has ended: as late as that is. */
+  async follow(order: { readonly run: string; readonly offset: number; readonly follower: number }): Promise<void> {
+    await this.#ask((request) => controlFrames.follow(request, order), { isPatient: true });
+  }
+
+  /** Answers when the command's pipe has taken all of it: as late as that is. No bytes: the input ends here. */
+  async input(order: { readonly run: string; readonly offset: number; readonly bytes: Uint8Array }): Promise<void> {
+    await this.#ask((request) => controlFrames.input(request, order), { isPatient: true });
+  }
+
+  async journalState(run: string): Promise<JournalState> {
+    const { answer } = await this.#ask((request) => controlFrames.journalState(request, run));
+    if (answer.kind !== 'journal') throw this.#violation('a question for a journal got another answer');
+    return answer.journal;
   }
 
   async shutDown(graceMs: number): Promise<void> {
@@ -117,13 +151,17 @@ export class ControlConnection {
     this.#end(new Error('The node closed the connection.'));
   }
 
-  async #ask(frame: (request: number) => Buffer): Promise<{ answer: Answer; entries: RunEntry[] }> {
+  async #ask(
+    frame: (request: number) => Buffer,
+    options: { readonly isPatient?: boolean } = {},
+  ): Promise<{ answer: Answer; entries: RunEntry[] }> {
     if (this.#over !== undefined) {
       throw new PlatformError('sandbox_unavailable', 'The sandbox does not answer.', { cause: this.#over });
     }
     const request = this.#next++ >>> 0;
     const { promise, resolve, reject } = Promise.withResolvers<Answer>();
-    const timer = setTimeout(() => this.#end(new Error('Init did not answer in time.')), answerTimeoutMs);
+    const late = () => this.#end(new Error('Init did not answer in time.'));
+    const timer = options.isPatient ? undefined : setTimeout(late, answerTimeoutMs);
     const waiter: Waiter = { entries: [], resolve, reject, timer };
     this.#waiting.set(request, waiter);
     this.#socket.write(frame(request));
@@ -144,6 +182,10 @@ export class ControlConnection {
   #take(answer: ControlAnswer): void {
     if (answer.kind === 'hello') {
       this.#hello.resolve(answer.generation);
+      return;
+    }
+    if (answer.kind === 'event') {
+      this.#onEvent(answer.entry);
       return;
     }
     if (answer.kind === 'wrong version') throw new Error('Init speaks another version of the protocol.');

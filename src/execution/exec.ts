@@ -3,18 +3,18 @@
  */
 import { constants as osConstants } from 'node:os';
 import { setTimeout as delay } from 'node:timers/promises';
-import { type Clock, frameLimitBytes } from '../base/index.ts';
+import type { Clock } from '../base/index.ts';
 import { type ExecOrder, type ExecOutcome, PlatformError } from '../protocol/index.ts';
-import { commandEnvironment } from './command-environment.ts';
 import { InitRefusal } from './control-connection.ts';
 import type { InitClient } from './init-client.ts';
 import { type Refusal, type RunRequest, refusalCodes } from './init-protocol.ts';
 import { KeptOutput } from './kept-output.ts';
 import { type RunEnd, runOnConnection } from './run-connection.ts';
-import { type Shell, shellCommand } from './shell-command.ts';
+import { runRefusal } from './run-refusals.ts';
+import { checkRunOrder, defaultCwd, runRequestOf } from './run-request.ts';
+import type { Shell } from './shell-command.ts';
 import { parseWaitStatus } from './wait-status.ts';
 
-export const defaultCwd = '/workspace';
 /** How long before a kill is tried again for a run that init has not begun. */
 const killPauseMs = 20;
 const { ENOENT, EACCES, ENOEXEC, ENOTDIR, ELOOP, ENAMETOOLONG, E2BIG, EISDIR, EPERM } = osConstants.errno;
@@ -28,7 +28,7 @@ export interface ExecContext {
 }
 
 export async function exec(context: ExecContext, order: ExecOrder, signal?: AbortSignal): Promise<ExecOutcome> {
-  checkOrder(order);
+  checkRunOrder(order);
   if (signal?.aborted) return outcomeWithout(context.clock, { exitCode: 137, signal: 'SIGKILL', killed: true });
   const first = await attempt(context, order, { shell: 'bash', signal });
   // Refused before anything ran, so the same run may be tried again with the other shell.
@@ -138,41 +138,9 @@ function failedAttempt(
 }
 
 function refusedOutcome(clock: Clock, order: ExecOrder, refusal: Refusal): ExecOutcome {
-  const details = { reason: refusal.text, errno: refusal.errno };
-  switch (refusal.code) {
-    case refusalCodes.program:
-      return programOutcome(clock, refusal);
-    case refusalCodes.workingDirectory: {
-      const cwd = order.cwd ?? defaultCwd;
-      throw new PlatformError('cwd_not_usable', `The working directory ${cwd} cannot be entered; nothing ran.`, {
-        details: { ...details, cwd },
-      });
-    }
-    case refusalCodes.user:
-      throw new PlatformError('user_not_usable', `The sandbox has no user "${order.user}"; nothing ran.`, {
-        details: { ...details, user: order.user },
-      });
-    case refusalCodes.fork:
-      throw new PlatformError('limit_exceeded', "The sandbox's process limit is reached; nothing ran.", { details });
-    case refusalCodes.initLimit:
-      throw new PlatformError('limit_exceeded', `The sandbox takes no more runs now (${refusal.text}); nothing ran.`);
-    case refusalCodes.startedBefore:
-      throw new PlatformError('operation_in_doubt', `The run ${order.runId} was started before.`, { details });
-    case refusalCodes.fence:
-      throw order.leaseToken === null
-        ? new PlatformError('lease_held', 'Somebody holds a lease on this sandbox; nothing ran.')
-        : new PlatformError('lease_lost', 'The lease token is not the current one; nothing ran.');
-    case refusalCodes.ending:
-      throw new PlatformError('sandbox_wrong_state', 'The sandbox is ending; nothing ran.', {
-        details: { state: 'stopping' },
-      });
-    case refusalCodes.generation:
-      throw new PlatformError('stale_generation', 'Another life of the sandbox runs; nothing was done.');
-    case refusalCodes.malformed:
-      throw new PlatformError('invalid_command', `This cannot be run: ${refusal.text}`, { details });
-    default:
-      throw new PlatformError('sandbox_unavailable', `The sandbox could not start it: ${refusal.text}`, { details });
-  }
+  if (refusal.code === refusalCodes.program) return programOutcome(clock, refusal);
+  const { runId, user, leaseToken } = order;
+  throw runRefusal({ runId, user, leaseToken, cwd: order.cwd ?? defaultCwd }, refusal);
 }
 
 /** A program that cannot be started is a result, as in a shell. */
@@ -214,58 +182,13 @@ function outcomeWithout(
 }
 
 function requestOf(context: ExecContext, order: ExecOrder, shell: Shell): RunRequest {
-  const { argv, script } = shellCommand(order.command, shell);
-  const user = order.user ?? undefined;
-  const cwd = order.cwd ?? defaultCwd;
-  const request: RunRequest = {
-    run: order.runId,
-    argv,
-    script,
-    env: commandEnvironment({ user: user ?? 'root', sandbox: context.sandboxEnv, call: order.env }),
-    cwd: cwd.startsWith('/') ? cwd : `${defaultCwd}/${cwd}`,
-    user,
-    stdinOpen: order.stdin !== null,
-    timeoutMs: order.timeoutMs,
+  return runRequestOf({
+    order,
+    shell,
+    sandboxEnv: context.sandboxEnv,
     token: order.leaseToken ?? context.token,
-    generation: order.generation,
-  };
-  checkSize(request);
-  return request;
-}
-
-/** Room for everything in a RUN frame that is not counted here. */
-const frameReserveBytes = 4096;
-
-function checkSize(request: RunRequest): void {
-  const texts = [...request.argv, ...Object.entries(request.env).flat(), request.cwd, request.user ?? ''];
-  const bytes = texts.reduce((sum, text) => sum + Buffer.byteLength(text) + 8, request.script?.byteLength ?? 0);
-  if (bytes <= frameLimitBytes - frameReserveBytes) return;
-  throw new PlatformError('invalid_command', `The command and its environment are ${bytes} bytes; 8 MiB is the limit.`);
-}
-
-function checkOrder(order: ExecOrder): void {
-  const { command } = order;
-  if (command.length === 0 || command[0] === '') throw new PlatformError('invalid_command', 'The command is empty.');
-  const texts = typeof command === 'string' ? [command] : command;
-  if (texts.some(hasNul)) throw new PlatformError('invalid_command', 'A command cannot hold a NUL byte.');
-  for (const [name, value] of Object.entries(order.env)) {
-    if (name === '' || name.includes('=') || hasNul(name) || hasNul(value)) {
-      throw new PlatformError('invalid_request', `"${name}" cannot be an environment variable.`);
-    }
-  }
-  if (order.cwd !== null && (order.cwd === '' || hasNul(order.cwd))) {
-    throw new PlatformError('invalid_request', 'The working directory is empty or holds a NUL byte.');
-  }
-  if (order.user !== null && (order.user === '' || hasNul(order.user))) {
-    throw new PlatformError('user_not_usable', 'The user is empty or holds a NUL byte; nothing ran.');
-  }
-  if (!/^[A-Za-z0-9_-]{1,64}$/.test(order.runId)) {
-    throw new PlatformError('invalid_request', 'A run id is 1 to 64 of A-Z, a-z, 0-9, "_" and "-".');
-  }
-}
-
-function hasNul(text: string): boolean {
-  return text.includes('\0');
+    stdinOpen: order.stdin !== null,
+  });
 }
 
 function fail(error: Error): never {

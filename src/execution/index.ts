@@ -1,6 +1,19 @@
 /** Runs commands inside a boundary: the client of init. */
+
+export type { ControlConnection } from './control-connection.ts';
 export { InitRefusal } from './control-connection.ts';
 export { type ExecContext, exec } from './exec.ts';
+export { fileAction } from './files/actions.ts';
+export type { FileContext } from './files/call.ts';
+export { readFile, readTree, writeFile, writeTree } from './files/transfers.ts';
+export { watchFiles } from './files/watch.ts';
 export { findRun } from './find-run.ts';
 export { InitClient } from './init-client.ts';
-export { refusalCodes } from './init-protocol.ts';
+export type { EndCause, RunEntry } from './init-protocol.ts';
+export { inputLimitBytes, refusalCodes } from './init-protocol.ts';
+export type { JournalRecord } from './journal-format.ts';
+export { JournalReader } from './journal-reader.ts';
+export { probePort } from './probe-port.ts';
+export { absoluteCwd } from './run-request.ts';
+export { startRun } from './start-run.ts';
+export { parseWaitStatus } from './wait-status.ts';

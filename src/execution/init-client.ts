@@ -10,12 +10,15 @@ import type { Socket } from 'node:net';
 import { setTimeout as delay } from 'node:timers/promises';
 import { PlatformError } from '../protocol/index.ts';
 import { ControlConnection } from './control-connection.ts';
+import { FileWorkers } from './files/worker-pool.ts';
 import { InitAddress } from './init-address.ts';
 
 /** Pauses before each attempt to find init again. A dead init refuses at once; a busy one is found within this. */
 const reconnectPausesMs: readonly number[] = [0, 20, 100, 500];
 
 export class InitClient {
+  /** For the files of this life; ends with it. */
+  readonly files: FileWorkers;
   readonly #address: InitAddress;
   readonly #generation: number;
   readonly #gone = Promise.withResolvers<void>();
@@ -25,6 +28,7 @@ export class InitClient {
   private constructor(address: InitAddress, generation: number, control: ControlConnection) {
     this.#address = address;
     this.#generation = generation;
+    this.files = new FileWorkers({ connect: () => address.connect(), generation });
     this.#control = Promise.resolve(control);
     this.#follow(control);
   }
@@ -60,7 +64,12 @@ export class InitClient {
     }
   }
 
-  /** A new connection for one run; the caller ends it. */
+  /** One more control connection, for what waits long or is told unasked; the caller ends it. */
+  async openControl(): Promise<ControlConnection> {
+    return await ControlConnection.open(this.#address.connect(), { generation: this.#generation });
+  }
+
+  /** A new connection for one run or one relay; the caller ends it. */
   openRun(): Socket {
     return this.#address.connect();
   }
@@ -68,6 +77,7 @@ export class InitClient {
   async close(): Promise<void> {
     if (this.#closed) return;
     this.#closed = true;
+    this.files.close();
     const control = await this.#control.catch(() => undefined);
     control?.close();
     await this.#address.close();

@@ -17,8 +17,11 @@ export const protocolVersion = 1;
 /** Init sends at most 64 KiB of output in a frame, and nothing else that is larger. */
 export const initFrameLimitBytes = 128 * 1024;
 
-export const connectionKinds = { control: 1, run: 2 } as const;
-const signalTargets = { tree: 2 } as const;
+export const connectionKinds = { control: 1, run: 2, relay: 3 } as const;
+const signalTargets = { leader: 1, tree: 2, all: 3 } as const;
+export type SignalTarget = keyof typeof signalTargets;
+/** Of one INPUT request. */
+export const inputLimitBytes = 64 * 1024;
 
 const types = {
   hello: 1,
@@ -35,6 +38,12 @@ const types = {
   fence: 29,
   forget: 30,
   shutdown: 31,
+  subscribe: 32,
+  event: 33,
+  follow: 34,
+  input: 35,
+  journalIs: 36,
+  journalState: 37,
   run: 40,
   started: 41,
   refused: 42,
@@ -44,6 +53,8 @@ const types = {
   treeEnded: 46,
   stdin: 47,
   stdinEnd: 48,
+  connect: 60,
+  connected: 61,
 } as const;
 
 /** Codes of ERROR and REFUSED. */
@@ -85,6 +96,16 @@ export interface RunEntry {
   readonly state: 'running' | 'leader ended' | 'ended';
   readonly waitStatus: number;
   readonly cause: EndCause;
+  readonly startedBootMs: number;
+  /** 0 while it runs. */
+  readonly endedBootMs: number;
+}
+
+export interface JournalState {
+  readonly first: number;
+  readonly end: number;
+  /** The end of the tree is written. */
+  readonly isComplete: boolean;
 }
 
 export type Hello = { readonly kind: 'hello'; readonly generation: number } | { readonly kind: 'wrong version' };
@@ -94,7 +115,9 @@ export type ControlAnswer =
   | { readonly kind: 'ok'; readonly request: number }
   | { readonly kind: 'error'; readonly request: number; readonly refusal: Refusal }
   | { readonly kind: 'status'; readonly request: number; readonly status: InitStatus }
-  | { readonly kind: 'run'; readonly request: number; readonly entry: RunEntry };
+  | { readonly kind: 'run'; readonly request: number; readonly entry: RunEntry }
+  | { readonly kind: 'event'; readonly entry: RunEntry }
+  | { readonly kind: 'journal'; readonly request: number; readonly journal: JournalState };
 
 export type RunAnswer =
   | Hello
@@ -123,6 +146,10 @@ export interface RunRequest {
   readonly token: number;
   readonly generation: number;
   readonly script: Uint8Array | null;
+  /** Between TERM and KILL at the timeout; init's default when absent. */
+  readonly graceMs?: number;
+  /** Output goes to a journal instead of to the connection. */
+  readonly journal?: { readonly name: string; readonly limitBytes: number };
 }
 
 const runFlags = { stdinOpen: 2, checkToken: 8 } as const;
@@ -134,14 +161,33 @@ export function helloFrame(kind: number): Buffer {
 export const controlFrames = {
   status: (request: number) => encodeFrame(types.status, u32(request)),
   list: (request: number) => encodeFrame(types.list, u32(request)),
-  signalTree: (request: number, options: { readonly run: string; readonly signal: number }) => {
-    const run = Buffer.from(options.run);
-    return encodeFrame(types.signal, u32(request), u8(signalTargets.tree), u8(options.signal), u8(run.length), run);
-  },
+  signal: (
+    request: number,
+    options: { readonly run: string; readonly signal: number; readonly target: SignalTarget },
+  ) =>
+    encodeFrame(
+      types.signal,
+      u32(request),
+      u8(signalTargets[options.target]),
+      u8(options.signal),
+      ...runName(options.run),
+    ),
+  forget: (request: number, run: string) => encodeFrame(types.forget, u32(request), ...runName(run)),
+  subscribe: (request: number) => encodeFrame(types.subscribe, u32(request)),
+  follow: (request: number, options: { readonly run: string; readonly offset: number; readonly follower: number }) =>
+    encodeFrame(types.follow, u32(request), u64(options.offset), ...runName(options.run), u32(options.follower)),
+  input: (request: number, options: { readonly run: string; readonly offset: number; readonly bytes: Uint8Array }) =>
+    encodeFrame(types.input, u32(request), u64(options.offset), ...runName(options.run), options.bytes),
+  journalState: (request: number, run: string) => encodeFrame(types.journalState, u32(request), ...runName(run)),
   deadline: (request: number, bootMs: number) => encodeFrame(types.deadline, u32(request), u64(bootMs)),
   fence: (request: number, token: number) => encodeFrame(types.fence, u32(request), u64(token)),
   shutdown: (request: number, graceMs: number) => encodeFrame(types.shutdown, u32(request), u32(graceMs)),
 } as const;
+
+function runName(run: string): [Buffer, Buffer] {
+  const bytes = Buffer.from(run);
+  return [u8(bytes.length), bytes];
+}
 
 export function runFrame(order: RunRequest): Buffer {
   const flags = runFlags.checkToken | (order.stdinOpen ? runFlags.stdinOpen : 0);
@@ -154,9 +200,13 @@ export function runFrame(order: RunRequest): Buffer {
     ...(order.user === undefined ? [] : [textField(5, order.user)]),
     field(6, u32(flags)),
     ...(order.timeoutMs === null ? [] : [field(7, u64(order.timeoutMs))]),
+    ...(order.graceMs === undefined ? [] : [field(8, u32(order.graceMs))]),
     field(9, u64(order.token)),
     field(10, u64(order.generation)),
     ...(order.script === null ? [] : [field(12, order.script)]),
+    ...(order.journal === undefined
+      ? []
+      : [textField(13, order.journal.name), field(14, u64(order.journal.limitBytes))]),
   );
 }
 
@@ -166,6 +216,19 @@ export function stdinFrame(bytes: Uint8Array): Buffer {
 
 export function stdinEndFrame(): Buffer {
   return encodeFrame(types.stdinEnd);
+}
+
+export function connectFrame(options: { readonly port: number; readonly family: 0 | 4 | 6 }): Buffer {
+  return encodeFrame(types.connect, u16(options.port), u8(options.family));
+}
+
+/** What a relay says before it is raw bytes. */
+export function parseRelayAnswer(frame: Frame): Hello | { readonly kind: 'connected' } | { readonly kind: 'refused' } {
+  const body = new BodyReader(frame.body);
+  if (frame.type === types.helloOk || frame.type === types.helloNo) return parseHello(frame.type, body);
+  if (frame.type === types.connected) return whole(body, { kind: 'connected' });
+  if (frame.type === types.refused) return { kind: 'refused' };
+  throw new MalformedFrame(`Init sent a frame of type ${frame.type} on a relay.`);
 }
 
 export function parseControlAnswer(frame: Frame): ControlAnswer {
@@ -182,6 +245,10 @@ export function parseControlAnswer(frame: Frame): ControlAnswer {
       return { kind: 'status', request: body.u32(), status: readStatus(body) };
     case types.runIs:
       return { kind: 'run', request: body.u32(), entry: readRunEntry(body.rest()) };
+    case types.event:
+      return { kind: 'event', entry: readRunEntry(body.rest()) };
+    case types.journalIs:
+      return { kind: 'journal', request: body.u32(), journal: readJournalState(body) };
     default:
       throw new MalformedFrame(`Init sent a frame of type ${frame.type} on its control connection.`);
   }
@@ -205,7 +272,7 @@ export function parseRunAnswer(frame: Frame): RunAnswer {
       return whole(body, {
         kind: 'exited',
         waitStatus: body.u32(),
-        cause: causeOf(body.u8()),
+        cause: endCauseOf(body.u8()),
         startedBootMs: body.u64(),
         endedBootMs: body.u64(),
       });
@@ -233,6 +300,12 @@ function readStatus(body: BodyReader): InitStatus {
   return whole(body, status);
 }
 
+function readJournalState(body: BodyReader): JournalState {
+  const state = { first: body.u64(), end: body.u64(), isComplete: body.u8() === 3 };
+  if (state.first > state.end) throw new MalformedFrame('A journal that begins behind its end.');
+  return whole(body, state);
+}
+
 const runIsTags = new Set([1, 2, 3, 4, 5, 6, 7]);
 
 function readRunEntry(bytes: Buffer): RunEntry {
@@ -250,11 +323,13 @@ function readRunEntry(bytes: Buffer): RunEntry {
     pid: need(2).i32(),
     state,
     waitStatus: over ? need(4).u32() : 0,
-    cause: over ? causeOf(need(5).u8()) : 'itself',
+    cause: over ? endCauseOf(need(5).u8()) : 'itself',
+    startedBootMs: fields.get(6)?.u64() ?? 0,
+    endedBootMs: fields.get(7)?.u64() ?? 0,
   };
 }
 
-function causeOf(code: number): EndCause {
+export function endCauseOf(code: number): EndCause {
   const cause = endCauses[code];
   if (cause === undefined) throw new MalformedFrame(`A run ended for reason ${code}, which does not exist.`);
   return cause;

@@ -61,12 +61,17 @@ export function decideSettings(record: NodeRecord, order: ApplySettingsOrder): D
   return 'do';
 }
 
-/** Whether a command may start now. */
-export function admitExec(record: NodeRecord, order: ExecOrder): void {
+/** Whether what runs now may be looked at. */
+export function admitLook(record: NodeRecord, order: LifeOrder): void {
   refuseOlderLife(record, order);
   if (order.generation > record.generation || record.life.kind === 'ended') {
     throw wrongState(record, `${order.sandboxId} does not run generation ${order.generation}.`);
   }
+}
+
+/** Whether a command may start now, or a file be changed. */
+export function admitExec(record: NodeRecord, order: LifeOrder & Pick<ExecOrder, 'leaseToken'>): void {
+  admitLook(record, order);
   const { leaseToken, leaseHeld } = record.settings;
   if (order.leaseToken === null && leaseHeld) {
     throw new PlatformError('lease_held', 'Somebody holds a lease on this sandbox; nothing ran.');

@@ -47,7 +47,7 @@ export const execOrder = lifeOrder.extend({
   leaseToken: count.nullable(),
   command: z.union([z.string(), z.array(z.string())]),
   cwd: z.string().nullable(),
-  env: texts,
+  env: z.record(z.string(), z.string().nullable()),
   user: z.string().nullable(),
   timeoutMs: z.int().positive().nullable(),
   outputLimitBytes: count,

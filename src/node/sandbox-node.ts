@@ -38,13 +38,14 @@ import {
   type QuarantinedSandbox,
   type RunReport,
   type SandboxId,
-  type SandboxSettings,
   type StartSandboxOrder,
   type StopSandboxOrder,
 } from '../protocol/index.ts';
 import { applySettings } from './apply-settings.ts';
+import { deadlineOf, nextDeadline } from './deadline.ts';
 import { rethrowDiskFull } from './disk-full.ts';
 import { EventFeed } from './event-feed.ts';
+import { FileCalls } from './file-calls.ts';
 import { IdSlots } from './id-slots.ts';
 import { type NodeIdentity, openNodeDirectory } from './node-directory.ts';
 import type { SandboxNodeOptions } from './node-options.ts';
@@ -54,6 +55,7 @@ import { admitExec, decideCreate, decideSettings, decideStart, refuseOlderLife }
 import { recoverSandboxes } from './recovery.ts';
 import { clearEarlierLife, readEndReason, writeMetadata, writeOwnNames } from './sandbox-files.ts';
 import { SandboxLives } from './sandbox-lives.ts';
+import { SandboxProcesses } from './sandbox-processes.ts';
 import { SpareDirectories } from './spare-directories.ts';
 
 const defaultCapacity = 1_000;
@@ -88,6 +90,11 @@ export class SandboxNode implements NodeApi {
   readonly #quarantined: QuarantinedSandbox[] = [];
   /** Guards one sandbox's directory, record and life. Rank 2. */
   readonly #sandboxLock = new KeyedMutex<SandboxId>();
+  readonly #files = new FileCalls((order) => {
+    this.#refuseWhenClosing();
+    return this.#get(order.sandboxId);
+  });
+  readonly #processes: SandboxProcesses;
   readonly #background = new Set<Promise<void>>();
   #creating = 0;
   #closing: Promise<void> | undefined;
@@ -102,6 +109,16 @@ export class SandboxNode implements NodeApi {
     this.#spares = new SpareDirectories({ parent: this.#paths.spare });
     this.#slots = new IdSlots({ startAt: parts.identity.slotStart });
     this.#lives = new SandboxLives({ ...parts, faults: this.#faults, openGuards: options.openGuards ?? [] });
+    this.#processes = new SandboxProcesses({
+      get: (sandboxId) => {
+        this.#refuseWhenClosing();
+        return { ...this.#get(sandboxId), directory: this.#paths.sandbox(sandboxId) };
+      },
+      clock: this.#clock,
+      log: this.#log,
+      faults: this.#faults,
+      removeTree: (path) => this.#lives.removeTree(path),
+    });
   }
 
   /** Finds every sandbox again that is on disk, alive or not. Refuses when another process uses the directory. */
@@ -197,11 +214,7 @@ export class SandboxNode implements NodeApi {
           ...sandbox.record,
           version: order.version,
           settings: order.settings,
-          // The same deadline stays what it was in boot time, whatever the wall clock did since.
-          deadlineBootMs:
-            order.settings.expiresAtMs === sandbox.record.settings.expiresAtMs
-              ? sandbox.record.deadlineBootMs
-              : this.#deadlineOf(order.settings),
+          deadlineBootMs: nextDeadline(sandbox.record, order.settings, this.#clock),
         },
         client: sandbox.client,
         directory: this.#paths.sandbox(order.sandboxId),
@@ -230,6 +243,24 @@ export class SandboxNode implements NodeApi {
   watch(signal: AbortSignal): AsyncIterable<NodeEvent> {
     return this.#feed.watch(signal);
   }
+
+  readonly fileAction: NodeApi['fileAction'] = (order) => this.#files.fileAction(order);
+  readonly readFile: NodeApi['readFile'] = (order, signal) => this.#files.readFile(order, signal);
+  readonly writeFile: NodeApi['writeFile'] = (order, bytes, signal) => this.#files.writeFile(order, bytes, signal);
+  readonly readTree: NodeApi['readTree'] = (order, signal) => this.#files.readTree(order, signal);
+  readonly writeTree: NodeApi['writeTree'] = (order, tar, signal) => this.#files.writeTree(order, tar, signal);
+  readonly watchFiles: NodeApi['watchFiles'] = (order, signal) => this.#files.watchFiles(order, signal);
+
+  readonly startProcess: NodeApi['startProcess'] = (order) => this.#processes.startProcess(order);
+  readonly getProcess: NodeApi['getProcess'] = (order) => this.#processes.getProcess(order);
+  readonly listProcesses: NodeApi['listProcesses'] = (order) => this.#processes.listProcesses(order);
+  readonly followProcess: NodeApi['followProcess'] = (order, signal) => this.#processes.followProcess(order, signal);
+  readonly writeStdin: NodeApi['writeStdin'] = (order) => this.#processes.writeStdin(order);
+  readonly signalProcess: NodeApi['signalProcess'] = (order) => this.#processes.signalProcess(order);
+  readonly killProcesses: NodeApi['killProcesses'] = (order) => this.#processes.killProcesses(order);
+  readonly waitProcess: NodeApi['waitProcess'] = (order, signal) => this.#processes.waitProcess(order, signal);
+  readonly removeProcess: NodeApi['removeProcess'] = (order) => this.#processes.removeProcess(order);
+  readonly probePort: NodeApi['probePort'] = (order, signal) => this.#processes.probePort(order, signal);
 
   async #createLocked(order: CreateSandboxOrder): Promise<NodeSandbox> {
     const { sandboxId } = order;
@@ -262,7 +293,7 @@ export class SandboxNode implements NodeApi {
     const record: NodeRecord = {
       format: 1,
       ...{ mark, spec, generation, version, settings, slot },
-      deadlineBootMs: this.#deadlineOf(settings),
+      deadlineBootMs: deadlineOf(settings, this.#clock),
       layers: template.layers.map((path) => path.slice(this.#paths.layers.length + 1)),
       usrLayers: [...template.usrLayers],
       bootId: this.#clock.bootId,
@@ -307,7 +338,7 @@ export class SandboxNode implements NodeApi {
       generation: order.generation,
       version: order.version,
       settings: order.settings,
-      deadlineBootMs: this.#deadlineOf(order.settings),
+      deadlineBootMs: deadlineOf(order.settings, this.#clock),
       bootId: this.#clock.bootId,
       life: { kind: 'running' },
     };
@@ -323,6 +354,7 @@ export class SandboxNode implements NodeApi {
     }
     Object.assign(sandbox, { record: next, client });
     this.#follow(sandbox);
+    this.#inBackground(this.#processes.resume(order));
     await this.#faults.hit('node-start-before-answer');
     return viewOf(next);
   }
@@ -335,6 +367,7 @@ export class SandboxNode implements NodeApi {
     await this.#faults.hit('node-end-before-record');
     sandbox.record = { ...record, generation, life: record.life.kind === 'ended' ? record.life : life };
     sandbox.client = undefined;
+    await this.#processes.lifeEnded(record.mark.sandboxId);
     await client?.close();
     try {
       await writeRecord(this.#paths.sandbox(record.mark.sandboxId), sandbox.record);
@@ -357,6 +390,7 @@ export class SandboxNode implements NodeApi {
     const trash = join(this.#paths.trash, `${sandboxId}-${randomBytes(6).toString('hex')}`);
     await rename(this.#paths.sandbox(sandboxId), trash);
     this.#sandboxes.delete(sandboxId);
+    await this.#processes.forget(sandboxId);
     sandbox.client = undefined;
     this.#slots.release(record.slot);
     await client?.close();
@@ -405,8 +439,10 @@ export class SandboxNode implements NodeApi {
     });
     this.#quarantined.push(...found.quarantined);
     for (const sandbox of found.sandboxes) {
-      this.#sandboxes.set(sandbox.record.mark.sandboxId, sandbox);
+      const { mark, generation } = sandbox.record;
+      this.#sandboxes.set(mark.sandboxId, sandbox);
       this.#follow(sandbox);
+      this.#inBackground(this.#processes.resume({ sandboxId: mark.sandboxId, generation }));
     }
     for (const path of found.trash) this.#inBackground(this.#lives.removeTree(path));
   }
@@ -415,6 +451,7 @@ export class SandboxNode implements NodeApi {
     this.#feed.close();
     await Promise.all(this.#background);
     await Promise.all([...this.#sandboxes.keys()].map((sandboxId) => this.#sandboxLock.run(sandboxId, async () => {})));
+    await this.#processes.close();
     await Promise.all([...this.#sandboxes.values()].map(({ client }) => client?.close()));
     await this.#spares.close();
     await this.#parts.spawner.close();
@@ -444,12 +481,6 @@ export class SandboxNode implements NodeApi {
     const sandbox = this.#sandboxes.get(sandboxId);
     if (sandbox === undefined) throw new PlatformError('sandbox_not_found', `This node has no sandbox ${sandboxId}.`);
     return sandbox;
-  }
-
-  /** Boot time of the expiry; at least 1, because 0 means never. */
-  #deadlineOf(settings: SandboxSettings): number {
-    if (settings.expiresAtMs === null) return 0;
-    return Math.max(1, this.#clock.bootMs() + settings.expiresAtMs - this.#clock.nowMs());
   }
 
   get #capacity(): number {

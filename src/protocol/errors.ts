@@ -35,6 +35,33 @@ export const errorCatalog = {
   key_not_found: { status: 404, retry: 'never', meaning: 'No such key in this team.' },
   user_not_found: { status: 404, retry: 'never', meaning: 'No such user in this team.' },
   team_not_found: { status: 404, retry: 'never', meaning: 'No such team.' },
+  process_not_found: {
+    status: 404,
+    retry: 'never',
+    meaning: 'No such process in the present life of the sandbox, or it is no longer kept.',
+  },
+  process_not_startable: {
+    status: 400,
+    retry: 'never',
+    meaning: 'The program does not exist or cannot be executed; nothing ran and nothing is kept.',
+  },
+  process_exists: { status: 409, retry: 'never', meaning: 'Another process of this sandbox has this name.' },
+  process_running: {
+    status: 409,
+    retry: 'never',
+    meaning: 'Something of the process still runs; nothing was removed.',
+  },
+  output_ended: {
+    status: 409,
+    retry: 'never',
+    meaning: 'The process ended without what was waited for (said by the client, never by a server).',
+  },
+  wait_timeout: {
+    status: 408,
+    retry: 'backoff',
+    meaning: 'It did not happen within the time that the caller would wait (said by the client, never by a server).',
+  },
+  stdin_closed: { status: 409, retry: 'never', meaning: 'The standard input of the process is closed.' },
   webhook_not_found: { status: 404, retry: 'never', meaning: 'No such webhook in this team.' },
   sandbox_wrong_state: {
     status: 409,
@@ -78,6 +105,45 @@ export const errorCatalog = {
     meaning: 'The lease was not granted within the time the caller would wait.',
   },
   payload_too_large: { status: 413, retry: 'never', meaning: 'The request body is larger than this route takes.' },
+  git_failed: {
+    status: 422,
+    retry: 'never',
+    meaning: 'git refused or failed in the sandbox; `details.reason` says which failure it is (said by the client).',
+  },
+  file_not_found: { status: 404, retry: 'never', meaning: 'There is no such file or directory in the sandbox.' },
+  file_exists: { status: 409, retry: 'never', meaning: 'Something is at this path already; nothing was changed.' },
+  not_a_directory: { status: 409, retry: 'never', meaning: 'A part of the path, or all of it, is no directory.' },
+  is_a_directory: { status: 409, retry: 'never', meaning: 'The path is a directory, and this needs a file.' },
+  directory_not_empty: {
+    status: 409,
+    retry: 'never',
+    meaning: 'The directory is not empty; `recursive` removes what is in it. Nothing was changed.',
+  },
+  file_not_usable: {
+    status: 422,
+    retry: 'never',
+    meaning: 'This cannot be done with this path: the message says why (a FIFO, a loop of symlinks, too long a name).',
+  },
+  file_changed: {
+    status: 412,
+    retry: 'never',
+    meaning: 'The file is not the one that was expected. Nothing was changed.',
+  },
+  permission_denied: {
+    status: 403,
+    retry: 'never',
+    meaning: 'The user in the sandbox may not do this, or that part of it is read-only.',
+  },
+  file_storage_full: {
+    status: 507,
+    retry: 'never',
+    meaning: 'There is no space left for the files of the sandbox. A file that was to be replaced is as it was.',
+  },
+  range_not_satisfiable: {
+    status: 416,
+    retry: 'never',
+    meaning: 'The range asked for is behind the end of the file; the details tell its size.',
+  },
   output_dropped: { status: 410, retry: 'never', meaning: 'What was asked for is no longer kept.' },
   limit_exceeded: {
     status: 429,

@@ -34,6 +34,7 @@ export type LeaseId = Id<'lease'>;
 export type TokenId = Id<'token'>;
 export type WebhookId = Id<'webhook'>;
 export type RequestId = Id<'request'>;
+export type ProcessId = Id<'process'>;
 
 const alphabet = 'abcdefghijklmnopqrstuvwxyz0123456789';
 const randomPartLength = 20;

@@ -8,6 +8,7 @@ export type {
   LeaseId,
   NodeId,
   OperationId,
+  ProcessId,
   RandomSource,
   RequestId,
   SandboxId,
@@ -41,6 +42,44 @@ export type {
   StopSandboxOrder,
 } from './node-api.ts';
 export type {
+  FileAction,
+  FileActionKind,
+  FileActionOrder,
+  FileAnswers,
+  FileContent,
+  FileEntry,
+  FileEvent,
+  FileList,
+  FileOrder,
+  FileType,
+  NodeFiles,
+  ReadFileOrder,
+  ReadTreeOrder,
+  WatchFilesOrder,
+  WriteFileOrder,
+  WriteTreeOrder,
+  WrittenTree,
+} from './node-files.ts';
+export { fileTypes } from './node-files.ts';
+export type {
+  FollowProcessOrder,
+  KillProcessesOrder,
+  ListProcessesOrder,
+  NodeProcess,
+  NodeProcesses,
+  OutputRange,
+  PortReport,
+  ProbePortOrder,
+  ProcessExit,
+  ProcessItem,
+  ProcessOrder,
+  ProcessPage,
+  SignalProcessOrder,
+  StartProcessOrder,
+  WaitProcessOrder,
+  WriteStdinOrder,
+} from './node-processes.ts';
+export type {
   AnyRoute,
   BodyInputOf,
   BodyOf,
@@ -58,10 +97,14 @@ export { commonErrors, conditionHeaders, mutationErrors, scopes } from './route.
 export type { EventView } from './routes/events.ts';
 export type { ExecResult } from './routes/exec.ts';
 export { execLimits } from './routes/exec.ts';
+export type { FileEventView, FileView } from './routes/files.ts';
+export { fileLimits } from './routes/files.ts';
 export type { RouteName } from './routes/index.ts';
 export { routes } from './routes/index.ts';
 export type { LeaseView } from './routes/leases.ts';
 export { leaseLimits } from './routes/leases.ts';
+export type { ProcessOutputItem, ProcessView } from './routes/processes.ts';
+export { processLimits } from './routes/processes.ts';
 export type { SandboxView } from './routes/sandboxes.ts';
 export type { KeyView } from './routes/who.ts';
 export type { SandboxState, StateKind, StopReason } from './sandbox-state.ts';

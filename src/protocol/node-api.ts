@@ -11,6 +11,8 @@
  *  - `node_unavailable`, `sandbox_unavailable` promise that nothing was changed; `outcome_unknown` promises nothing.
  */
 import type { NodeId, SandboxId } from './ids.ts';
+import type { NodeFiles } from './node-files.ts';
+import type { NodeProcesses } from './node-processes.ts';
 
 /** What a sandbox is made from; fixed for its whole life. */
 export interface SandboxSpec {
@@ -127,7 +129,8 @@ export interface ExecOrder extends LifeOrder {
   readonly leaseToken: number | null;
   readonly command: Command;
   readonly cwd: string | null;
-  readonly env: Readonly<Record<string, string>>;
+  /** null unsets what the sandbox sets. */
+  readonly env: Readonly<Record<string, string | null>>;
   readonly user: string | null;
   readonly stdin: Uint8Array | null;
   readonly timeoutMs: number | null;
@@ -174,7 +177,7 @@ export type NodeEvent =
       readonly atMs: number;
     };
 
-export interface NodeApi {
+export interface NodeApi extends NodeProcesses, NodeFiles {
   describe(signal?: AbortSignal): Promise<NodeDescription>;
   inventory(signal?: AbortSignal): Promise<NodeInventory>;
   findSandbox(sandboxId: SandboxId): Promise<NodeSandbox | undefined>;

@@ -41,6 +41,12 @@ export interface RouteSpec<
   /** Beyond those that any route may answer with. */
   readonly errors: readonly ErrorCode[];
   readonly bodyLimitBytes: number;
+  /** `bytes`: the body is not JSON; the handler gets it as a stream of at most `bodyLimitBytes`. */
+  readonly bodyKind: 'json' | 'bytes';
+  /** `bytes`: the handler answers with a stream of its own. */
+  readonly resultKind: 'json' | 'bytes';
+  /** What `If-Match` holds: the version of a record, or the etag of a file. */
+  readonly ifMatch: 'version' | 'etag';
   /** What a server that is stopping or a client that repeats should know: how long it may take at most. */
   readonly isMutation: boolean;
 }
@@ -54,6 +60,8 @@ export type BodyOf<Route extends AnyRoute> = z.output<Route['body']>;
 export type BodyInputOf<Route extends AnyRoute> = z.input<Route['body']>;
 export type ResultOf<Route extends AnyRoute> = z.output<Route['result']>;
 
+type DefaultedField = 'status' | 'bodyLimitBytes' | 'bodyKind' | 'resultKind' | 'ifMatch';
+
 const defaultBodyLimitBytes = 1024 * 1024;
 
 export function defineRoute<
@@ -62,15 +70,16 @@ export function defineRoute<
   Body extends z.ZodType,
   Result extends z.ZodType,
 >(
-  spec: Omit<RouteSpec<Params, Query, Body, Result>, 'status' | 'bodyLimitBytes' | 'isMutation'> & {
-    readonly status?: 200 | 201 | 204;
-    readonly bodyLimitBytes?: number;
-  },
+  spec: Omit<RouteSpec<Params, Query, Body, Result>, DefaultedField | 'isMutation'> &
+    Partial<Pick<RouteSpec<Params, Query, Body, Result>, DefaultedField>>,
 ): RouteSpec<Params, Query, Body, Result> {
   return {
     ...spec,
     status: spec.status ?? 200,
     bodyLimitBytes: spec.bodyLimitBytes ?? defaultBodyLimitBytes,
+    bodyKind: spec.bodyKind ?? 'json',
+    resultKind: spec.resultKind ?? 'json',
+    ifMatch: spec.ifMatch ?? 'version',
     isMutation: spec.method !== 'GET',
   };
 }

@@ -51,6 +51,9 @@ export interface CallRequest<Route extends AnyRoute> extends CallOptions {
   readonly params?: ParamsInputOf<Route>;
   readonly query?: QueryInputOf<Route>;
   readonly body?: BodyInputOf<Route>;
+  /** In place of a body that is JSON. A stream is sent once: nothing is repeated then. */
+  readonly content?: Uint8Array<ArrayBuffer> | Blob | ReadableStream<Uint8Array>;
+  readonly headers?: Readonly<Record<string, string>>;
   /** null: as long as it takes. */
   readonly timeoutMs?: number | null;
 }
@@ -90,19 +93,36 @@ export class Connection {
   }
 
   async call<Route extends AnyRoute>(route: Route, request: CallRequest<Route> = {}): Promise<ResultOf<Route>> {
+    return await this.#repeat(route, request, async () => readResult(route, await this.open(route, request), request));
+  }
+
+  /** As `open`, repeated where that is harmless. */
+  async openAgain<Route extends AnyRoute>(
+    route: Route,
+    request: CallRequest<Route>,
+    headers: Readonly<Record<string, string>> = {},
+  ): Promise<Response> {
+    return await this.#repeat(route, request, () => this.open(route, request, headers));
+  }
+
+  async #repeat<Result>(
+    route: AnyRoute,
+    request: CallRequest<AnyRoute>,
+    attemptOnce: () => Promise<Result>,
+  ): Promise<Result> {
     const isRepeatable = !route.isMutation || request.idempotencyKey !== undefined;
+    const retries = request.content instanceof ReadableStream ? 0 : this.#retries;
     let lost: PlatformError | undefined;
     for (let attempt = 0; ; attempt++) {
       try {
-        const response = await this.open(route, request);
-        return await readResult(route, response, request);
+        return await attemptOnce();
       } catch (error) {
         if (!isPlatformError(error)) throw error;
         const isLost = error.code === 'outcome_unknown' && error.requestId === undefined;
         if (isLost) lost = error;
         const mayHelp = retriedCodes.has(error.code) || (isLost && isRepeatable);
         // Once an answer was lost, "nothing was changed" is true of the repeat only.
-        if (!mayHelp || attempt >= this.#retries) throw lost !== undefined && mayHelp ? lost : error;
+        if (!mayHelp || attempt >= retries) throw lost !== undefined && mayHelp ? lost : error;
         await this.clock.wait(backoffMs(attempt), request.signal);
         request.signal?.throwIfAborted();
       }
@@ -123,8 +143,8 @@ export class Connection {
     try {
       response = await this.#fetch(this.#urlOf(route, request), {
         method: route.method,
-        headers: { ...this.#headersOf(request, timeoutMs), ...headers },
-        ...(request.body !== undefined && { body: JSON.stringify(request.body) }),
+        headers: { ...this.#headersOf(request, timeoutMs), ...request.headers, ...headers },
+        ...bodyOf(request),
         ...(signals.length > 0 && { signal: signals.length === 1 ? signals[0]! : AbortSignal.any(signals) }),
       });
     } catch (error) {
@@ -148,6 +168,7 @@ export class Connection {
   #headersOf(request: CallRequest<AnyRoute>, timeoutMs: number | null): Record<string, string> {
     const headers: Record<string, string> = { Authorization: `Bearer ${this.#apiKey}`, Accept: 'application/json' };
     if (request.body !== undefined) headers['Content-Type'] = 'application/json';
+    if (request.content !== undefined) headers['Content-Type'] = 'application/octet-stream';
     // The server then shows now and then that it is at it, and Node's fetch does not give up after five minutes.
     if (timeoutMs === null) headers['Prefer'] = 'processing';
     for (const condition of ['idempotencyKey', 'leaseToken', 'generation'] as const) {
@@ -174,6 +195,14 @@ export const systemClientClock: ClientClock = {
       signal?.addEventListener('abort', done, { once: true });
     }),
 };
+
+/** `duplex`: fetch asks for it where the body is a stream. */
+function bodyOf(request: CallRequest<AnyRoute>): RequestInit {
+  const { content, body } = request;
+  if (content instanceof ReadableStream) return { body: content, duplex: 'half' } as RequestInit;
+  if (content !== undefined) return { body: content };
+  return body === undefined ? {} : { body: JSON.stringify(body) };
+}
 
 /** Doubles, and differs between callers, so that they do not come back all at once. */
 function backoffMs(attempt: number): number {

@@ -5,7 +5,7 @@ import type { CallOptions } from './connection.ts';
 
 export interface ExecOptions extends CallOptions {
   readonly cwd?: string;
-  /** For this command only. What is null or undefined is left out. */
+  /** For this command only. null unsets what the sandbox sets; what is undefined is left out. */
   readonly env?: Readonly<Record<string, string | null | undefined>>;
   readonly user?: string;
   readonly stdin?: string | Uint8Array;
@@ -54,8 +54,8 @@ export function execResultOf(answer: ExecAnswer): ExecResult {
   return { ...rest, stdout: text.decode(stdoutBytes), stderr: text.decode(stderrBytes), stdoutBytes, stderrBytes };
 }
 
-function definedOf(env: Readonly<Record<string, string | null | undefined>>): Record<string, string> {
-  const defined: Record<string, string> = {};
-  for (const [name, value] of Object.entries(env)) if (value != null) defined[name] = value;
+function definedOf(env: Readonly<Record<string, string | null | undefined>>): Record<string, string | null> {
+  const defined: Record<string, string | null> = {};
+  for (const [name, value] of Object.entries(env)) if (value !== undefined) defined[name] = value;
   return defined;
 }

@@ -13,7 +13,16 @@ export { Atoll } from './atoll.ts';
 export type { CallOptions, ClientClock, ConnectionOptions } from './connection.ts';
 export type { EventsFrom } from './events.ts';
 export type { ExecOptions, ExecResult } from './exec.ts';
+export type { ByteStream, FileData, FileOwner } from './file-content.ts';
+export type { FileChange, FileWatch, WatchOptions } from './file-watch.ts';
+export type { ChangeOptions, FileEntry, FileOptions, Files, OpenedFile, ReadOptions, WriteOptions } from './files.ts';
+export type { CloneOptions, Git } from './git.ts';
+export type { GitCredentials } from './git-credentials.ts';
+export type { GitBranch, GitFailure, GitFileStatus, GitStatus } from './git-output.ts';
 export type { AcquireLeaseOptions, HeldLease } from './leases.ts';
+export type { OutputFrom, OutputItem } from './process-output.ts';
+export type { LogMatch, WaitForLogOptions, WaitForPortOptions } from './process-waits.ts';
+export { Process, Processes, type StartProcessOptions, type WaitOptions } from './processes.ts';
 export {
   type ClientChoice,
   type CreateSandboxOptions,

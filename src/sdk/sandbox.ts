@@ -18,8 +18,11 @@ import {
 } from '../protocol/index.ts';
 import { type CallOptions, Connection, type ConnectionOptions } from './connection.ts';
 import { type ExecOptions, type ExecResult, execBody, execResultOf } from './exec.ts';
+import { Files } from './files.ts';
+import { Git } from './git.ts';
 import { newIdempotencyKey } from './idempotency-key.ts';
 import { type AcquireLeaseOptions, type HeldLease, Leases } from './leases.ts';
+import { Processes, type SandboxBinding } from './processes.ts';
 
 /** A client, or where to find the server. */
 export type ClientChoice = { readonly client: { readonly connection: Connection } } | ConnectionOptions;
@@ -132,6 +135,24 @@ export class Sandbox implements AsyncDisposable {
       timeoutMs: null,
     });
     return execResultOf(answer);
+  }
+
+  get files(): Files {
+    return new Files(this.#binding());
+  }
+
+  /** git in the sandbox, as stateless commands. */
+  get git(): Git {
+    return new Git((command, options) => this.exec(command, options));
+  }
+
+  /** Commands with a life of their own. */
+  get processes(): Processes {
+    return new Processes({
+      connection: this.#connection,
+      sandboxId: this.id,
+      bound: (options) => this.#bound(options),
+    });
   }
 
   /** Ends every process; the files stay. */
@@ -251,6 +272,10 @@ export class Sandbox implements AsyncDisposable {
     } catch (error) {
       if (!isPlatformError(error, 'sandbox_not_found')) throw error;
     }
+  }
+
+  #binding(): SandboxBinding {
+    return { connection: this.#connection, sandboxId: this.id, bound: (options) => this.#bound(options) };
   }
 
   #request(options: CallOptions) {

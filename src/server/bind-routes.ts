@@ -1,5 +1,7 @@
 /** Every route, bound in one line each. A handler that grows an `if` has found a rule for control. */
 import { routes } from '../protocol/index.ts';
+import { bindFileRoutes } from './bind-file-routes.ts';
+import { bindProcesses } from './bind-processes.ts';
 import type { ControlPort } from './control-port.ts';
 import type { EventStreams } from './event-stream.ts';
 import { Answer, type Handle } from './route-binding.ts';
@@ -56,6 +58,10 @@ export function bindRoutes(handle: Handle, control: ControlPort, streams: EventS
       body.stopOnDisconnect ? exchange.disconnected : undefined,
     ),
   );
+
+  bindFileRoutes(handle, control.files, streams);
+
+  bindProcesses(handle, control.processes, streams);
 
   handle(routes.acquireLease, ({ caller, conditions, body, exchange }) =>
     leases.acquire(caller, conditions, body, exchange.ending),

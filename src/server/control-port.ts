@@ -8,6 +8,8 @@ import type {
   BodyOf,
   Conditions,
   EventView,
+  FileContent,
+  FileEventView,
   KeyId,
   LeaseId,
   LeaseView,
@@ -16,7 +18,9 @@ import type {
   routes,
   SandboxId,
   WebhookId,
+  WriteFileOrder,
 } from '../protocol/index.ts';
+import type { ProcessesPort } from './processes-port.ts';
 
 type Routes = typeof routes;
 type Body<Name extends keyof Routes> = BodyOf<Routes[Name]>;
@@ -33,6 +37,8 @@ export type Shown<Value> = unknown extends Value
       : { readonly [Key in keyof Value]: Shown<Value[Key]> };
 
 export type ShownResult<Route extends AnyRoute> = Shown<ResultOf<Route>>;
+
+export type FileExpectation = WriteFileOrder['expected'];
 
 export interface ControlPort {
   readonly who: {
@@ -106,6 +112,65 @@ export interface ControlPort {
       signal?: AbortSignal,
     ): Result<'exec'>;
   };
+  readonly files: {
+    /** The content must be read, or its iterator returned. */
+    read(
+      caller: Caller,
+      sandboxId: SandboxId,
+      conditions: Conditions,
+      wanted: Query<'readFile'> & { readonly offset: number; readonly length: number | null },
+      signal: AbortSignal,
+    ): Promise<FileContent>;
+    /** A signal that aborts, or bytes that fail, undo the write. */
+    write(
+      caller: Caller,
+      sandboxId: SandboxId,
+      conditions: Conditions,
+      wanted: Query<'writeFile'> & { readonly expected: FileExpectation },
+      bytes: AsyncIterable<Uint8Array>,
+      signal: AbortSignal,
+    ): Result<'writeFile'>;
+    stat(caller: Caller, sandboxId: SandboxId, conditions: Conditions, query: Query<'statFile'>): Result<'statFile'>;
+    list(caller: Caller, sandboxId: SandboxId, conditions: Conditions, query: Query<'listFiles'>): Result<'listFiles'>;
+    makeDirectory(
+      caller: Caller,
+      sandboxId: SandboxId,
+      conditions: Conditions,
+      body: Body<'makeDirectory'>,
+    ): Result<'makeDirectory'>;
+    move(caller: Caller, sandboxId: SandboxId, conditions: Conditions, body: Body<'moveFile'>): Result<'moveFile'>;
+    copy(caller: Caller, sandboxId: SandboxId, conditions: Conditions, body: Body<'copyFile'>): Result<'copyFile'>;
+    remove(caller: Caller, sandboxId: SandboxId, conditions: Conditions, query: Query<'removeFile'>): Promise<void>;
+    changeAttributes(
+      caller: Caller,
+      sandboxId: SandboxId,
+      conditions: Conditions,
+      body: Body<'changeFileAttributes'>,
+    ): Result<'changeFileAttributes'>;
+    downloadTree(
+      caller: Caller,
+      sandboxId: SandboxId,
+      conditions: Conditions,
+      query: Query<'downloadTree'>,
+      signal: AbortSignal,
+    ): Promise<{ readonly bytes: AsyncIterable<Uint8Array> }>;
+    uploadTree(
+      caller: Caller,
+      sandboxId: SandboxId,
+      conditions: Conditions,
+      query: Query<'uploadTree'>,
+      tar: AsyncIterable<Uint8Array>,
+      signal: AbortSignal,
+    ): Result<'uploadTree'>;
+    watch(
+      caller: Caller,
+      sandboxId: SandboxId,
+      conditions: Conditions,
+      query: Query<'watchFiles'>,
+      signal: AbortSignal,
+    ): AsyncIterable<Shown<FileEventView>>;
+  };
+  readonly processes: ProcessesPort;
   readonly leases: {
     /** `signal`: the waiter gives up. */
     acquire(

@@ -46,8 +46,6 @@ const defaultGraceMs = 10_000;
 /** Longer than clients keep an idle connection, so that it is they who close it, not we while they send. */
 const keepAliveMs = 75_000;
 const headersMs = 30_000;
-/** For receiving one request whole. */
-const requestMs = 300_000;
 const headersMaxBytes = 16 * 1024;
 
 export function createHttpServer(options: HttpServerOptions): HttpServer {
@@ -90,7 +88,8 @@ class TableServer implements HttpServer {
     this.#server = createServer({
       keepAliveTimeout: keepAliveMs,
       headersTimeout: headersMs,
-      requestTimeout: requestMs,
+      // How long a body may take depends on what it is: read-body.ts, byte-body.ts.
+      requestTimeout: 0,
       maxHeaderSize: headersMaxBytes,
     });
     this.#server.on('request', (request, response) => this.#take(request, response));

@@ -59,6 +59,21 @@ export class EventStreams {
     return await this.#send(exchange, rest, () => '');
   }
 
+  /** A stream that resumes: each value with the id to go on after. The first is waited for, as in `answerWith`. */
+  async answerFrom<Value>(
+    exchange: Exchange,
+    values: AsyncIterable<Value>,
+    idOf: (value: Value) => string,
+  ): Promise<typeof streamed> {
+    const iterator = values[Symbol.asyncIterator]();
+    const first = await iterator.next();
+    this.#begin(exchange);
+    const rest = { [Symbol.asyncIterator]: () => iterator };
+    const head = (value: Value) => `id: ${idOf(value)}\n`;
+    if (!first.done) exchange.response.write(`${head(first.value)}data: ${JSON.stringify(first.value)}\n\n`);
+    return await this.#send(exchange, rest, head);
+  }
+
   #begin({ response, requestId }: Exchange): void {
     response.writeHead(200, {
       'Request-Id': requestId,

@@ -12,6 +12,8 @@ import {
 
 type Json = Record<string, unknown>;
 
+const bytesContent: Json = { 'application/octet-stream': { schema: { type: 'string', format: 'binary' } } };
+
 export interface OpenApiDocument {
   readonly openapi: '3.1.0';
   readonly info: Json;
@@ -57,8 +59,9 @@ function describeRoute(route: AnyRoute): Json {
     parameters: [
       ...parametersOf(route.params, 'path'),
       ...parametersOf(route.query, 'query'),
-      ...(route.isMutation ? conditionParameters() : []),
+      ...(route.isMutation ? conditionParameters(route) : []),
     ],
+    ...(route.bodyKind === 'bytes' && { requestBody: { required: false, content: bytesContent } }),
     ...(takesBody && {
       requestBody: {
         required: !route.body.safeParse({}).success,
@@ -71,10 +74,12 @@ function describeRoute(route: AnyRoute): Json {
 
 function successOf(route: AnyRoute): Json {
   if (route.status === 204) return { 204: { description: 'Done.' } };
+  if (route.resultKind === 'bytes') return { 200: { description: 'The bytes, as a stream.', content: bytesContent } };
   const schema =
     route.result === routes.getSandbox.result ? { $ref: '#/components/schemas/Sandbox' } : schemaOf(route.result);
   const content: Json = { 'application/json': { schema } };
-  if (route.name === 'listEvents') content['text/event-stream'] = { schema: { type: 'string' } };
+  if (['listEvents', 'readProcessOutput', 'watchFiles'].includes(route.name))
+    content['text/event-stream'] = { schema: { type: 'string' } };
   const success: Json = { [route.status]: { description: 'Done.', content } };
   if (route.name === 'createSandbox') success['200'] = { description: 'It was there already.', content };
   return success;
@@ -105,7 +110,7 @@ function parametersOf(schema: z.ZodType, place: 'path' | 'query'): Json[] {
   }));
 }
 
-function conditionParameters(): Json[] {
+function conditionParameters(route: AnyRoute): Json[] {
   const count = { type: 'integer', minimum: 0 };
   return [
     {
@@ -129,8 +134,11 @@ function conditionParameters(): Json[] {
     {
       name: conditionHeaders.expectedVersion,
       in: 'header',
-      description: 'The version that must still be the current one, as it stood in the ETag.',
-      schema: { type: 'string', pattern: '^("[0-9]+"|[0-9]+)$' },
+      description:
+        route.ifMatch === 'etag'
+          ? 'The etag that the file must still have, as it stood in the ETag.'
+          : 'The version that must still be the current one, as it stood in the ETag.',
+      schema: route.ifMatch === 'etag' ? { type: 'string' } : { type: 'string', pattern: '^("[0-9]+"|[0-9]+)$' },
     },
   ];
 }

@@ -70,11 +70,17 @@ function decodeSegment(name: string, segment: string): string {
 
 const noConditions: Conditions = {};
 
-export function parseConditions(headers: IncomingHttpHeaders): Conditions {
+/** The life that is meant, for what changes nothing. */
+export function parseGeneration(headers: IncomingHttpHeaders): Conditions {
+  const generation = headers['atoll-generation'];
+  return generation === undefined ? noConditions : { generation: parseCount('generation', String(generation)) };
+}
+
+export function parseConditions(headers: IncomingHttpHeaders, route?: Pick<AnyRoute, 'ifMatch'>): Conditions {
   const idempotencyKey = headers['idempotency-key'];
   const leaseToken = headers['atoll-lease-token'];
   const generation = headers['atoll-generation'];
-  const expectedVersion = headers['if-match'];
+  const expectedVersion = route?.ifMatch === 'etag' ? undefined : headers['if-match'];
   if (
     idempotencyKey === undefined &&
     leaseToken === undefined &&

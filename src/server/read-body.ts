@@ -7,6 +7,9 @@ import { invalidRequest } from './invalid-request.ts';
 /** Bytes for a command's standard input: the only text in which a NUL is one like any other. */
 const fieldsThatTakeNul: ReadonlySet<string> = new Set(['stdin']);
 
+/** For receiving one body whole. */
+const bodyTimeoutMs = 300_000;
+
 /** An absent body is `{}`: a route without required fields needs none. */
 export async function readJsonBody(request: IncomingMessage, limitBytes: number): Promise<unknown> {
   const bytes = await readBytes(request, limitBytes);
@@ -43,6 +46,9 @@ async function readBytes(request: IncomingMessage, limitBytes: number): Promise<
 function collect(request: IncomingMessage, limitBytes: number): Promise<Buffer> {
   const chunks: Buffer[] = [];
   let size = 0;
+  const late = setTimeout(() => request.destroy(new Error('The body took too long.')), bodyTimeoutMs);
+  request.once('close', () => clearTimeout(late));
+  request.once('end', () => clearTimeout(late));
   return new Promise((resolve, reject) => {
     request.on('data', (chunk: Buffer) => {
       size += chunk.byteLength;

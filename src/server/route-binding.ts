@@ -8,9 +8,10 @@ import {
   PlatformError,
   type QueryOf,
 } from '../protocol/index.ts';
+import { dropRest, readByteBody } from './byte-body.ts';
 import type { ShownResult } from './control-port.ts';
 import type { AnswerOptions, Exchange } from './exchange.ts';
-import { parseConditions, RequestParser } from './parse-request.ts';
+import { parseConditions, parseGeneration, RequestParser } from './parse-request.ts';
 import { readJsonBody } from './read-body.ts';
 
 export interface RouteRequest<Route extends AnyRoute> {
@@ -18,6 +19,8 @@ export interface RouteRequest<Route extends AnyRoute> {
   readonly params: ParamsOf<Route>;
   readonly query: QueryOf<Route>;
   readonly body: BodyOf<Route>;
+  /** Of a route whose body is bytes; empty otherwise. */
+  readonly content: AsyncIterable<Uint8Array>;
   readonly conditions: Conditions;
   /** For what the result does not say: the caller that went away, a stream. */
   readonly exchange: Exchange;
@@ -78,14 +81,16 @@ export function bindRoute<Route extends AnyRoute>(
       if (!options.openToEveryKey) checkScope(caller, route);
       const params = parser.params(found);
       if (!options.openToEveryKey) checkSandbox(caller, params);
+      const takesBytes = route.bodyKind === 'bytes';
       const result = await handler({
         caller,
         params: params as ParamsOf<Route>,
         query: parser.query(exchange.search) as QueryOf<Route>,
-        conditions: route.isMutation ? parseConditions(request.headers) : {},
-        body: parser.body(await readJsonBody(request, route.bodyLimitBytes)) as BodyOf<Route>,
+        conditions: route.isMutation ? parseConditions(request.headers, route) : parseGeneration(request.headers),
+        body: parser.body(takesBytes ? {} : await readJsonBody(request, route.bodyLimitBytes)) as BodyOf<Route>,
+        content: takesBytes ? readByteBody(request, route.bodyLimitBytes) : noBytes,
         exchange,
-      });
+      }).finally(() => takesBytes && dropRest(request));
       if (result === streamed) return;
       const isAnswer = result instanceof Answer;
       sendResult(exchange, isAnswer ? result.result : (result as ShownResult<Route>), {
@@ -95,6 +100,10 @@ export function bindRoute<Route extends AnyRoute>(
     },
   };
 }
+
+const noBytes: AsyncIterable<Uint8Array> = {
+  [Symbol.asyncIterator]: () => ({ next: async () => ({ done: true, value: undefined }) }),
+};
 
 function sendResult<Result>(
   exchange: Exchange,

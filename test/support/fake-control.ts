@@ -12,6 +12,7 @@ import {
   type Scope,
 } from '../../src/protocol/index.ts';
 import type { ControlPort } from '../../src/server/index.ts';
+import { FakeControlFiles } from './fake-files.ts';
 
 export function testId<Kind extends IdKind>(kind: Kind, name: string): Id<Kind> {
   return `${idPrefixes[kind]}${name.padEnd(20, '0')}` as Id<Kind>;
@@ -241,6 +242,30 @@ export class FakeControl implements ControlPort {
       return await this.onExec({ command: body.command, signal });
     },
   };
+
+  readonly fakeFiles = new FakeControlFiles();
+  readonly files: ControlPort['files'] = this.fakeFiles.port;
+
+  /** Processes are tested over control itself, with a fake node; here there are none. */
+  readonly processes: ControlPort['processes'] = {
+    start: async (caller, sandboxId, conditions, body) =>
+      this.#noProcess('startProcess', caller, sandboxId, conditions, body),
+    get: async (caller, address) => this.#noProcess('getProcess', caller, address),
+    list: async () => ({ items: [], nextCursor: null }),
+    output: async (caller, address) => this.#noProcess('readProcessOutput', caller, address),
+    follow: (caller, address) => this.#noProcess('readProcessOutput', caller, address),
+    writeStdin: async (caller, address) => this.#noProcess('writeProcessStdin', caller, address),
+    signal: async (caller, address) => this.#noProcess('signalProcess', caller, address),
+    killAll: async () => ({ count: 0 }),
+    wait: async (caller, address) => this.#noProcess('waitProcess', caller, address),
+    remove: async (caller, address) => this.#noProcess('removeProcess', caller, address),
+    probePort: async () => ({ open: false, status: null }),
+  };
+
+  #noProcess(name: string, ...given: readonly unknown[]): never {
+    this.#note(name, ...given);
+    throw new PlatformError('process_not_found', 'This fake has no processes.');
+  }
 
   readonly leases: ControlPort['leases'] = {
     acquire: async (caller, conditions, body, signal) => {

@@ -23,8 +23,9 @@ import {
   type StartSandboxOrder,
   type StopSandboxOrder,
 } from '../../src/protocol/index.ts';
+import { FakeProcesses } from './fake-processes.ts';
 
-type Call = Exclude<keyof NodeApi, 'watch'>;
+type Call = Exclude<keyof NodeApi, 'watch' | 'followProcess'>;
 
 /** What happens to the next call of a kind. */
 interface Mishap {
@@ -204,6 +205,33 @@ export class FakeNode implements NodeApi {
     return this.#call('findRun', async () => this.runs.get(runOf(order)) ?? { kind: 'unknown' });
   }
 
+  readonly processes = new FakeProcesses();
+  startProcess: NodeApi['startProcess'] = (...given) =>
+    this.#call('startProcess', () => this.processes.startProcess(...given));
+  getProcess: NodeApi['getProcess'] = (...given) => this.#call('getProcess', () => this.processes.getProcess(...given));
+  listProcesses: NodeApi['listProcesses'] = () => this.#call('listProcesses', () => this.processes.listProcesses());
+  writeStdin: NodeApi['writeStdin'] = (...given) => this.#call('writeStdin', () => this.processes.writeStdin(...given));
+  signalProcess: NodeApi['signalProcess'] = (...given) =>
+    this.#call('signalProcess', () => this.processes.signalProcess(...given));
+  killProcesses: NodeApi['killProcesses'] = (...given) =>
+    this.#call('killProcesses', () => this.processes.killProcesses(...given));
+  waitProcess: NodeApi['waitProcess'] = (...given) =>
+    this.#call('waitProcess', () => this.processes.waitProcess(...given));
+  removeProcess: NodeApi['removeProcess'] = (...given) =>
+    this.#call('removeProcess', () => this.processes.removeProcess(...given));
+  probePort: NodeApi['probePort'] = (...given) => this.#call('probePort', () => this.processes.probePort(...given));
+  followProcess: NodeApi['followProcess'] = (order, signal) => this.processes.followProcess(order, signal);
+
+  /** Files are not in this fake; a test puts what it needs in their place. */
+  fileAction: NodeApi['fileAction'] = noFiles;
+  readFile: NodeApi['readFile'] = noFiles;
+  writeFile: NodeApi['writeFile'] = noFiles;
+  readTree: NodeApi['readTree'] = noFiles;
+  writeTree: NodeApi['writeTree'] = noFiles;
+  watchFiles: NodeApi['watchFiles'] = () => {
+    throw new Error('This fake has no files.');
+  };
+
   async *watch(signal: AbortSignal): AsyncIterable<NodeEvent> {
     this.#checkReach();
     const queue: (NodeEvent | 'broken')[] = [{ kind: 'watching' }];
@@ -266,6 +294,8 @@ export class FakeNode implements NodeApi {
     return sandbox;
   }
 }
+
+const noFiles = () => Promise.reject(new Error('This fake has no files.'));
 
 function runOf(order: LifeOrder & { readonly runId: string }): string {
   return `${order.sandboxId} ${order.generation} ${order.runId}`;

@@ -22,6 +22,8 @@ import {
   type StartSandboxOrder,
   type StopSandboxOrder,
 } from '../../protocol/index.ts';
+import { lost, refusalOf, unreachable } from './call-failures.ts';
+import { FileClient } from './file-client.ts';
 import {
   basePath,
   bytesType,
@@ -32,6 +34,7 @@ import {
   unpackOutcome,
   watchSilenceMs,
 } from './node-wire.ts';
+import { processClient } from './process-client.ts';
 
 /** An abort can overtake the exec it is meant for; it is sent again until the exec is found or over. */
 const abortPauseMs = 20;
@@ -57,10 +60,18 @@ export class NodeClient implements NodeApi {
   readonly #token: string;
   /** No limit of connections: a long exec must not keep its own abort from being sent. */
   readonly #agent = new Agent({ keepAlive: true });
+  readonly #files: FileClient;
+  readonly #processes = processClient({
+    ask: (method, order, signal) => this.#ask(method, order, signal),
+    order: (method, order) => this.#order(method, order),
+    stream: (method, order, signal) =>
+      this.#send({ method, body: JSON.stringify(order), type: jsonType, asksOnly: true, signal }),
+  });
 
   constructor(options: NodeClientOptions) {
     this.#url = options.url.replace(/\/+$/, '');
     this.#token = options.token;
+    this.#files = new FileClient({ url: this.#url, token: this.#token, agent: this.#agent });
   }
 
   close(): void {
@@ -125,6 +136,24 @@ export class NodeClient implements NodeApi {
     opening.catch(() => {}); // The reader hears of it.
     return readWatch(opening, signal);
   }
+
+  readonly fileAction: NodeApi['fileAction'] = (order) => this.#files.fileAction(order);
+  readonly readFile: NodeApi['readFile'] = (order, signal) => this.#files.readFile(order, signal);
+  readonly writeFile: NodeApi['writeFile'] = (order, bytes, signal) => this.#files.writeFile(order, bytes, signal);
+  readonly readTree: NodeApi['readTree'] = (order, signal) => this.#files.readTree(order, signal);
+  readonly writeTree: NodeApi['writeTree'] = (order, tar, signal) => this.#files.writeTree(order, tar, signal);
+  readonly watchFiles: NodeApi['watchFiles'] = (order, signal) => this.#files.watchFiles(order, signal);
+
+  readonly startProcess: NodeApi['startProcess'] = (order) => this.#processes.startProcess(order);
+  readonly getProcess: NodeApi['getProcess'] = (order) => this.#processes.getProcess(order);
+  readonly listProcesses: NodeApi['listProcesses'] = (order) => this.#processes.listProcesses(order);
+  readonly followProcess: NodeApi['followProcess'] = (order, signal) => this.#processes.followProcess(order, signal);
+  readonly writeStdin: NodeApi['writeStdin'] = (order) => this.#processes.writeStdin(order);
+  readonly signalProcess: NodeApi['signalProcess'] = (order) => this.#processes.signalProcess(order);
+  readonly killProcesses: NodeApi['killProcesses'] = (order) => this.#processes.killProcesses(order);
+  readonly waitProcess: NodeApi['waitProcess'] = (order, signal) => this.#processes.waitProcess(order, signal);
+  readonly removeProcess: NodeApi['removeProcess'] = (order) => this.#processes.removeProcess(order);
+  readonly probePort: NodeApi['probePort'] = (order, signal) => this.#processes.probePort(order, signal);
 
   async #abortExec(callId: string, over: AbortSignal): Promise<void> {
     while (!over.aborted) {
@@ -191,17 +220,6 @@ export class NodeClient implements NodeApi {
   }
 }
 
-async function refusalOf(call: Call, response: IncomingMessage): Promise<PlatformError> {
-  try {
-    const chunks: Buffer[] = [];
-    for await (const chunk of response as AsyncIterable<Buffer>) chunks.push(chunk);
-    const refusal = parseErrorBody(parseJson(Buffer.concat(chunks)));
-    return refusal ?? lost(call, new Error(`The node answered ${response.statusCode} without saying why.`));
-  } catch (error) {
-    return lost(call, error);
-  }
-}
-
 async function* readWatch(opening: Promise<IncomingMessage>, signal: AbortSignal): AsyncGenerator<NodeEvent, void> {
   let response: IncomingMessage | undefined;
   try {
@@ -229,13 +247,4 @@ function parseEvent(line: string): NodeEvent {
   const refusal = parseErrorBody(value);
   if (refusal !== undefined) throw refusal;
   return value as NodeEvent;
-}
-
-function unreachable(error: unknown): PlatformError {
-  return new PlatformError('node_unavailable', 'The node is out of reach; nothing was changed.', { cause: error });
-}
-
-function lost(call: Call, error: unknown): PlatformError {
-  if (call.asksOnly) return unreachable(error);
-  return new PlatformError('outcome_unknown', 'The connection to the node was lost midway.', { cause: error });
 }

@@ -19,6 +19,7 @@ import {
   startOrder,
   stopOrder,
 } from '../order-schemas.ts';
+import { FileServer, fileMethods } from './file-server.ts';
 import {
   basePath,
   bytesType,
@@ -29,6 +30,7 @@ import {
   parseJson,
   unpackExecCall,
 } from './node-wire.ts';
+import { ProcessServer, processMethods } from './process-server.ts';
 
 const bodyLimitBytes = 128 * 1024 * 1024;
 const keepAliveTimeoutMs = 60_000;
@@ -49,9 +51,17 @@ export class NodeServer {
   readonly #tokenHash: Buffer;
   readonly #execs = new Map<string, AbortController>();
   readonly #closing = new AbortController();
+  readonly #files: FileServer;
+  readonly #processes: ProcessServer;
 
   private constructor(options: NodeServerOptions) {
     this.#node = options.node;
+    this.#files = new FileServer({ node: options.node, closing: this.#closing.signal });
+    this.#processes = new ProcessServer({
+      node: options.node,
+      closing: this.#closing.signal,
+      asRefusal: (error) => this.#asRefusal(error),
+    });
     this.#log = options.log ?? silentLogger;
     this.#tokenHash = sha256(options.token);
     this.#server = createServer((request, response) => void this.#serve(request, response));
@@ -96,6 +106,8 @@ export class NodeServer {
 
   async #call(method: string, request: IncomingMessage, response: ServerResponse): Promise<void> {
     if (method === 'watch') return await this.#watch(response);
+    if (processMethods.has(method)) return await this.#processes.call(method, request, response);
+    if (fileMethods.has(method)) return await this.#files.call(method, request, response);
     const body = await readBody(request);
     if (method === 'exec') return answer(response, 200, bytesType, await this.#exec(body));
     const call = this.#calls[method];

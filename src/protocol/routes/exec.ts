@@ -45,7 +45,7 @@ export const execCommand = defineRoute({
   body: z.strictObject({
     command: z.union([z.array(z.string()).max(100_000), z.string()]),
     cwd: text({ maxLength: 4_095 }).optional(),
-    /** null: as if it were not given. */
+    /** null unsets what the sandbox sets. */
     env: z.record(z.string(), z.string().nullable()).optional(),
     user: text({ maxLength: 64 }).optional(),
     stdin: bytes.optional(),

@@ -1,7 +1,9 @@
 /** Every route, by name: what the server binds, the documents describe and the SDK calls. */
 import * as events from './events.ts';
 import * as exec from './exec.ts';
+import * as files from './files.ts';
 import * as leases from './leases.ts';
+import * as processes from './processes.ts';
 import * as sandboxes from './sandboxes.ts';
 import * as who from './who.ts';
 
@@ -17,6 +19,28 @@ export const routes = {
   patchMetadata: sandboxes.patchMetadata,
   listMetadataHistory: sandboxes.listMetadataHistory,
   exec: exec.execCommand,
+  startProcess: processes.startProcess,
+  listProcesses: processes.listProcesses,
+  getProcess: processes.getProcess,
+  readProcessOutput: processes.readProcessOutput,
+  writeProcessStdin: processes.writeProcessStdin,
+  signalProcess: processes.signalProcess,
+  killProcesses: processes.killProcesses,
+  waitProcess: processes.waitProcess,
+  removeProcess: processes.removeProcess,
+  probePort: processes.probePort,
+  readFile: files.readFile,
+  writeFile: files.writeFile,
+  statFile: files.statFile,
+  listFiles: files.listFiles,
+  makeDirectory: files.makeDirectory,
+  moveFile: files.moveFile,
+  copyFile: files.copyFile,
+  removeFile: files.removeFile,
+  changeFileAttributes: files.changeFileAttributes,
+  downloadTree: files.downloadTree,
+  uploadTree: files.uploadTree,
+  watchFiles: files.watchFiles,
   acquireLease: leases.acquireLease,
   renewLease: leases.renewLease,
   releaseLease: leases.releaseLease,

@@ -25,6 +25,6 @@ static inline void said(const char *name, long result)
 	fflush(stdout);
 }
 
-extern const struct attack call_attacks[], process_attacks[], resource_attacks[], file_attacks[];
+extern const struct attack call_attacks[], process_attacks[], resource_attacks[], file_attacks[], swap_attacks[];
 
 #endif

@@ -1,0 +1,56 @@
+import type { ProcessView } from '../../protocol/index.ts';
+import { parseCount } from '../argument-parsers.ts';
+import type { AddCommand } from '../command-adder.ts';
+import { readableTable, readableWhen } from '../readable.ts';
+
+interface Options {
+  readonly quiet?: boolean;
+  readonly limit?: number;
+  readonly cursor?: string;
+}
+
+export const addPs: AddCommand = (program, actions) => {
+  program
+    .command('ps')
+    .description('list processes of a sandbox: what runs first, and the newest first')
+    .argument('<sandbox>', 'id or name')
+    .option('-q, --quiet', 'ids only')
+    .option('--limit <count>', 'of one page', parseCount)
+    .option('--cursor <cursor>', 'the next page')
+    .action(
+      actions.of<Options, [sandbox: string]>(async (call, name) => {
+        const { quiet, limit, cursor } = call.options;
+        const page = await (await call.sandbox(name)).processes.list({
+          ...(limit !== undefined && { limit }),
+          ...(cursor !== undefined && { cursor }),
+        });
+        const views = page.items.map(({ view }) => view);
+        const nowMs = call.io.nowMs();
+        await call.print({ items: views, nextCursor: page.nextCursor }, () => {
+          if (quiet) return views.map((view) => `${view.id}\n`).join('');
+          const rows = views.map((view) => [
+            view.id,
+            view.name ?? '-',
+            String(view.pid),
+            stateOf(view),
+            readableWhen(view.startedAt, nowMs),
+            commandOf(view),
+          ]);
+          return readableTable(['ID', 'NAME', 'PID', 'STATE', 'STARTED', 'COMMAND'], rows);
+        });
+        if (page.nextCursor !== null && !call.isJson) await call.note(`There are more: --cursor ${page.nextCursor}`);
+      }),
+    );
+};
+
+function stateOf({ running, exit }: ProcessView): string {
+  if (exit === null) return 'running';
+  const end = exit.signal ?? (exit.exitCode === null ? 'sandbox ended' : `exit ${exit.exitCode}`);
+  const why = exit.timedOut ? ' (timeout)' : exit.outOfMemory ? ' (memory)' : '';
+  return `${running ? 'children run, ' : ''}${end}${why}`;
+}
+
+function commandOf({ command }: ProcessView): string {
+  const text = typeof command === 'string' ? command : command.join(' ');
+  return text.length > 60 ? `${text.slice(0, 59)}…` : text;
+}

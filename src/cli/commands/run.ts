@@ -1,0 +1,73 @@
+/** Starts a process. In front its output and exit code come through as they are, and nothing of it is kept afterwards. */
+import type { Process } from '../../sdk/index.ts';
+import { collectPair, parseDuration, parseSize } from '../argument-parsers.ts';
+import { CliError } from '../cli-error.ts';
+import { type AddCommand, withConditions } from '../command-adder.ts';
+import type { CommandCall } from '../command-call.ts';
+import { exitCodes } from '../exit-codes.ts';
+import { printOutput } from '../process-printing.ts';
+
+interface Options {
+  readonly detach?: boolean;
+  readonly name?: string;
+  readonly cwd?: string;
+  readonly env?: Record<string, string>;
+  readonly user?: string;
+  readonly timeout?: number;
+  readonly keep?: number;
+  readonly shell?: string;
+}
+
+export const addRun: AddCommand = (program, actions) => {
+  withConditions(program.command('run'))
+    .description('start a process; with -d print its id and leave it running')
+    .usage('[options] <sandbox> -- <command...>')
+    .argument('<sandbox>', 'id or name')
+    .argument('[command...]', 'the program and its arguments, run without a shell')
+    .option('-d, --detach', 'print its id and leave it running')
+    .option('-n, --name <name>', 'a handle of your own')
+    .option('-c, --shell <text>', 'run this text with a shell instead')
+    .option('-w, --cwd <directory>', 'where it runs')
+    .option('-e, --env <name=value>', 'for this process; repeatable', collectPair)
+    .option('-u, --user <user>', 'who runs it')
+    .option('-t, --timeout <time>', 'such as 30s, 5m; then it is killed', parseDuration)
+    .option('--keep <size>', 'how much of its newest output is kept, such as 16m', parseSize)
+    .action(
+      actions.of<Options, [sandbox: string, command: string[]]>(async (call, sandboxName, words) => {
+        const { detach = false, name, cwd, env, user, timeout, keep } = call.options;
+        const command = commandOf(words, call.options.shell);
+        const sandbox = await call.sandbox(sandboxName);
+        const process = await sandbox.processes.start(command, {
+          ...call.conditions(),
+          autoCleanup: !detach,
+          ...(name !== undefined && { name }),
+          ...(cwd !== undefined && { cwd }),
+          ...(env !== undefined && { env }),
+          ...(user !== undefined && { user }),
+          ...(timeout !== undefined && { timeoutMs: timeout }),
+          ...(keep !== undefined && { keepBytes: keep }),
+        });
+        if (detach) await call.print(process.view, () => `${process.id}\n`);
+        else await runInFront(call, process);
+      }),
+    );
+};
+
+/** An interrupt ends the process, as it would here. */
+async function runInFront(call: CommandCall, process: Process): Promise<void> {
+  const stopListening = call.io.onInterrupt(() => void process.kill({ signal: 'INT', graceMs: 5_000 }).catch(() => {}));
+  try {
+    const exit = await printOutput(call, process.output());
+    call.exitCode = exit?.exitCode ?? exitCodes.outcomeUnknown;
+  } finally {
+    stopListening();
+  }
+}
+
+function commandOf(words: readonly string[], shell: string | undefined): string | readonly string[] {
+  if ((shell === undefined) !== (words.length === 0)) return shell ?? words;
+  throw new CliError(
+    shell === undefined ? 'There is no command to run.' : 'A command and --shell exclude each other.',
+    { exitCode: exitCodes.usage, code: 'usage', hint: 'For example: atoll run -d SANDBOX -- python3 -m http.server' },
+  );
+}

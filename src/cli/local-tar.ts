@@ -1,0 +1,56 @@
+/**
+ * Directories of this machine as tar streams, through its own `tar`. What comes out of a sandbox is hostile: tar refuses names that leave the
+ * directory and links that lead out of it, and owners in the archive mean nothing here.
+ */
+import { type ChildProcess, spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { CliError } from './cli-error.ts';
+import { exitCodes } from './exit-codes.ts';
+
+const saidMax = 2_000;
+
+/** What is in a directory, names relative to it. */
+export async function* packDirectory(directory: string): AsyncGenerator<Uint8Array, void> {
+  const tar = spawn('tar', ['-cf', '-', '-C', directory, '.'], { stdio: ['ignore', 'pipe', 'pipe'] });
+  const ended = endOf(tar);
+  try {
+    yield* tar.stdout as AsyncIterable<Buffer>;
+    await ended;
+  } finally {
+    tar.kill();
+    ended.catch(() => {});
+  }
+}
+
+export async function unpackDirectory(directory: string, chunks: AsyncIterable<Uint8Array>): Promise<void> {
+  const words = ['-xf', '-', '-C', directory, '--no-same-owner'];
+  const tar = spawn('tar', words, { stdio: ['pipe', 'ignore', 'pipe'] });
+  const ended = endOf(tar);
+  // One that ends early says why on stderr; its broken pipe says nothing.
+  tar.stdin.on('error', () => {});
+  try {
+    for await (const chunk of chunks) {
+      if (tar.stdin.destroyed) break;
+      if (!tar.stdin.write(chunk)) await Promise.race([once(tar.stdin, 'drain'), once(tar.stdin, 'close')]);
+    }
+    tar.stdin.end();
+    await ended;
+  } finally {
+    tar.kill();
+    ended.catch(() => {});
+  }
+}
+
+async function endOf(tar: ChildProcess): Promise<void> {
+  let said = '';
+  tar.stderr?.setEncoding('utf8').on('data', (text: string) => {
+    said = (said + text).slice(-saidMax);
+  });
+  const [code] = (await once(tar, 'close').catch((error: Error) => [error.message])) as [number | string | null];
+  if (code === 0) return;
+  throw new CliError(`tar failed on this machine: ${said.trim() || code}`, {
+    exitCode: exitCodes.refused,
+    code: 'tar_failed',
+    hint: 'Copying directories needs the program tar here.',
+  });
+}

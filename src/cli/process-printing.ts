@@ -1,0 +1,24 @@
+/** The output of a process on our own stdout and stderr; with `--json` one object a line. */
+import type { OutputItem } from '../sdk/index.ts';
+import type { CommandCall } from './command-call.ts';
+
+type Exit = Extract<OutputItem, { kind: 'exited' }>['exit'];
+
+/** To the end of the output; answers with how the leader ended, if that was in it. */
+export async function printOutput(call: CommandCall, items: AsyncIterable<OutputItem>): Promise<Exit | undefined> {
+  let exit: Exit | undefined;
+  for await (const item of items) {
+    if (item.kind === 'exited') exit = item.exit;
+    if (call.isJson) await call.print(jsonOf(item), () => '');
+    else if (item.kind === 'output') await call.io[item.stream].write(item.bytes);
+    else if (item.kind === 'dropped')
+      await call.note(`atoll: ${item.bytes} bytes of earlier output are no longer kept.`);
+  }
+  return exit;
+}
+
+function jsonOf(item: OutputItem): unknown {
+  if (item.kind !== 'output') return item;
+  const { bytes, ...rest } = item;
+  return { ...rest, data: Buffer.from(bytes).toString('base64'), encoding: 'base64' };
+}

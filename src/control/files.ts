@@ -1,0 +1,301 @@
+/**
+ * Files of a running sandbox. Control checks who may and passes on; the node and the sandbox do it. A look needs no lease; what changes
+ * something is admitted like a command.
+ */
+import type {
+  BodyOf,
+  Conditions,
+  FileAction,
+  FileActionKind,
+  FileAnswers,
+  FileContent,
+  FileEventView,
+  FileOrder,
+  FileView,
+  NodeApi,
+  QueryOf,
+  ResultOf,
+  routes,
+  SandboxId,
+  WriteFileOrder,
+} from '../protocol/index.ts';
+import type { SandboxRecord } from '../store/index.ts';
+import type { Caller } from './caller.ts';
+import type { ControlContext } from './context.ts';
+import { checkFileCursor, modeOf, ownerOf, viewOfFile } from './file-views.ts';
+import { filterEvents } from './file-watch.ts';
+import { holdContent, inDoubt } from './keyed-content.ts';
+import type { LeaseGate } from './lease-gate.ts';
+import { notRunning } from './metadata.ts';
+import type { Mutations, Operation } from './mutations.ts';
+import { checkGeneration, lifeIn, lifeOf, type SandboxRecords } from './sandbox-records.ts';
+
+type Routes = typeof routes;
+type Query<Name extends keyof Routes> = QueryOf<Routes[Name]>;
+type Body<Name extends keyof Routes> = BodyOf<Routes[Name]>;
+type WriteWanted = Query<'writeFile'> & { readonly expected: WriteFileOrder['expected'] };
+
+interface Asked {
+  readonly caller: Caller;
+  readonly sandboxId: SandboxId;
+  readonly conditions: Conditions;
+  readonly user: string | undefined;
+}
+
+interface Change<Result> extends Asked {
+  readonly kind: keyof Routes;
+  /** What makes the request what it is, for its idempotency key. */
+  readonly request: unknown;
+  /** Whether it may simply be done again after an interruption. */
+  readonly isRepeatable: boolean;
+  readonly effect: (node: NodeApi, order: FileOrder) => Promise<Result>;
+}
+
+export class Files {
+  readonly #context: ControlContext;
+  readonly #records: SandboxRecords;
+  readonly #mutations: Mutations;
+  readonly #gate: LeaseGate;
+
+  constructor(context: ControlContext, parts: { records: SandboxRecords; mutations: Mutations; gate: LeaseGate }) {
+    this.#context = context;
+    this.#records = parts.records;
+    this.#mutations = parts.mutations;
+    this.#gate = parts.gate;
+  }
+
+  async read(
+    caller: Caller,
+    sandboxId: SandboxId,
+    conditions: Conditions,
+    wanted: Query<'readFile'> & { readonly offset: number; readonly length: number | null },
+    signal: AbortSignal,
+  ): Promise<FileContent> {
+    const { path, user, offset, length } = wanted;
+    return await this.#look({ caller, sandboxId, conditions, user }, (node, order) =>
+      node.readFile({ ...order, path, offset, length }, signal),
+    );
+  }
+
+  async stat(
+    caller: Caller,
+    sandboxId: SandboxId,
+    conditions: Conditions,
+    query: Query<'statFile'>,
+  ): Promise<FileView> {
+    const action = { kind: 'stat', path: query.path, followLinks: query.followLinks === 'true' } as const;
+    return viewOfFile(
+      await this.#look({ caller, sandboxId, conditions, user: query.user }, (node, order) =>
+        node.fileAction({ ...order, action }),
+      ),
+    );
+  }
+
+  async list(
+    caller: Caller,
+    sandboxId: SandboxId,
+    conditions: Conditions,
+    query: Query<'listFiles'>,
+  ): Promise<ResultOf<Routes['listFiles']>> {
+    const { path, depth, limit, user } = query;
+    const after = query.cursor === undefined ? null : checkFileCursor(query.cursor);
+    const action = { kind: 'list', path, depth, limit, after } as const;
+    const list = await this.#look({ caller, sandboxId, conditions, user }, (node, order) =>
+      node.fileAction({ ...order, action }),
+    );
+    return { items: list.entries.map(viewOfFile), nextCursor: list.next };
+  }
+
+  async makeDirectory(
+    caller: Caller,
+    sandboxId: SandboxId,
+    conditions: Conditions,
+    body: Body<'makeDirectory'>,
+  ): Promise<FileView> {
+    const { path, parents, mode, user } = body;
+    const action = { kind: 'makeDirectory', path, parents, mode: modeOf(mode) } as const;
+    const asked = { caller, sandboxId, conditions, user };
+    return viewOfFile(await this.#act(asked, 'makeDirectory', action, { isRepeatable: parents }));
+  }
+
+  async move(caller: Caller, sandboxId: SandboxId, conditions: Conditions, body: Body<'moveFile'>): Promise<FileView> {
+    const { user, ...rest } = body;
+    const asked = { caller, sandboxId, conditions, user };
+    return viewOfFile(await this.#act(asked, 'moveFile', { kind: 'move', ...rest }, { isRepeatable: false }));
+  }
+
+  async copy(caller: Caller, sandboxId: SandboxId, conditions: Conditions, body: Body<'copyFile'>): Promise<FileView> {
+    const { user, ...rest } = body;
+    const asked = { caller, sandboxId, conditions, user };
+    return viewOfFile(await this.#act(asked, 'copyFile', { kind: 'copy', ...rest }, { isRepeatable: false }));
+  }
+
+  async remove(
+    caller: Caller,
+    sandboxId: SandboxId,
+    conditions: Conditions,
+    query: Query<'removeFile'>,
+  ): Promise<void> {
+    const action = { kind: 'remove', path: query.path, recursive: query.recursive === 'true' } as const;
+    const asked = { caller, sandboxId, conditions, user: query.user };
+    await this.#act(asked, 'removeFile', action, { isRepeatable: false });
+  }
+
+  async changeAttributes(
+    caller: Caller,
+    sandboxId: SandboxId,
+    conditions: Conditions,
+    body: Body<'changeFileAttributes'>,
+  ): Promise<FileView> {
+    const { path, mode, owner, user } = body;
+    const action = { kind: 'changeAttributes', path, mode: modeOf(mode), owner: ownerOf(owner) } as const;
+    const asked = { caller, sandboxId, conditions, user };
+    return viewOfFile(await this.#act(asked, 'changeFileAttributes', action, { isRepeatable: true }));
+  }
+
+  /**
+   * Under an idempotency key the content is held whole, to tell whether it is the same in a repeat, and so is limited. A stream without a key
+   * needs none where it replaces: sending it again is harmless.
+   */
+  async write(
+    caller: Caller,
+    sandboxId: SandboxId,
+    conditions: Conditions,
+    wanted: WriteWanted,
+    bytes: AsyncIterable<Uint8Array>,
+    signal: AbortSignal,
+  ): Promise<FileView> {
+    const { path, user, expected } = wanted;
+    const details = {
+      path,
+      how: wanted.append === 'true' ? 'append' : 'replace',
+      mode: modeOf(wanted.mode),
+      owner: ownerOf(wanted.owner),
+      parents: wanted.parents === 'true',
+      expected,
+    } as const;
+    const content = await holdContent(bytes, conditions);
+    const entry = await this.#change({
+      ...{ caller, sandboxId, conditions, user },
+      kind: 'writeFile',
+      request: { ...details, digest: content.digest },
+      isRepeatable: details.how === 'replace' && expected.kind === 'any',
+      effect: (node, order) => node.writeFile({ ...order, ...details }, content.bytes(), signal),
+    });
+    return viewOfFile(entry);
+  }
+
+  async downloadTree(
+    caller: Caller,
+    sandboxId: SandboxId,
+    conditions: Conditions,
+    query: Query<'downloadTree'>,
+    signal: AbortSignal,
+  ): Promise<{ readonly bytes: AsyncIterable<Uint8Array> }> {
+    const { path, user } = query;
+    return await this.#look({ caller, sandboxId, conditions, user }, (node, order) =>
+      node.readTree({ ...order, path }, signal),
+    );
+  }
+
+  async uploadTree(
+    caller: Caller,
+    sandboxId: SandboxId,
+    conditions: Conditions,
+    query: Query<'uploadTree'>,
+    tar: AsyncIterable<Uint8Array>,
+    signal: AbortSignal,
+  ): Promise<ResultOf<Routes['uploadTree']>> {
+    const { path, user } = query;
+    const content = await holdContent(tar, conditions);
+    return await this.#change({
+      ...{ caller, sandboxId, conditions, user },
+      kind: 'uploadTree',
+      request: { path, digest: content.digest },
+      isRepeatable: true,
+      effect: (node, order) => node.writeTree({ ...order, path }, content.bytes(), signal),
+    });
+  }
+
+  async *watch(
+    caller: Caller,
+    sandboxId: SandboxId,
+    conditions: Conditions,
+    query: Query<'watchFiles'>,
+    signal: AbortSignal,
+  ): AsyncGenerator<FileEventView, void> {
+    const { path, user, include, exclude } = query;
+    const recursive = query.recursive === 'true';
+    const events = await this.#look({ caller, sandboxId, conditions, user }, async (node, order) =>
+      node.watchFiles({ ...order, path, recursive }, signal),
+    );
+    yield* filterEvents(events, { path, include, exclude });
+  }
+
+  async #look<Result>(asked: Asked, ask: (node: NodeApi, order: FileOrder) => Promise<Result>): Promise<Result> {
+    const record = await this.#running(asked);
+    // A look needs no lease, so it brings no token.
+    const order = { ...orderOf(record, asked), leaseToken: null };
+    return await this.#context.nodes.call(record.nodeId, (node) => ask(node, order));
+  }
+
+  #act<Kind extends FileActionKind>(
+    asked: Asked,
+    kind: keyof Routes,
+    action: Extract<FileAction, { kind: Kind }>,
+    options: { readonly isRepeatable: boolean },
+  ): Promise<FileAnswers[Kind]> {
+    return this.#change({
+      ...asked,
+      ...options,
+      kind,
+      request: action,
+      effect: (node, order) => node.fileAction<Kind>({ ...order, action }),
+    });
+  }
+
+  #change<Result>(change: Change<Result>): Promise<Result> {
+    const { caller, sandboxId, conditions, kind, user, request } = change;
+    const effect = () => this.#gate.pass(sandboxId, conditions, () => this.#apply(change));
+    return this.#mutations.run({
+      caller,
+      kind,
+      conditions,
+      request: { sandboxId, user, request },
+      about: (tables) => lifeIn(tables, sandboxId),
+      effect,
+      resume: (operation) => this.#resume(change, operation, effect),
+    });
+  }
+
+  async #apply<Result>(change: Change<Result>): Promise<Result> {
+    const record = await this.#running(change);
+    await this.#records.checkLease(record, change.conditions);
+    const order = orderOf(record, change);
+    return await this.#context.nodes.call(record.nodeId, (node) => change.effect(node, order));
+  }
+
+  /** After a crash nobody knows whether it was done: only what may be done twice in the same life is done again. */
+  async #resume<Result>(change: Change<Result>, operation: Operation, effect: () => Promise<Result>): Promise<Result> {
+    const record = await this.#records.find(change.sandboxId);
+    const isSameLife = record?.teamId === change.caller.teamId && operation.subjectId === lifeOf(record);
+    if (!change.isRepeatable || !isSameLife) throw inDoubt(operation);
+    return await effect();
+  }
+
+  async #running(asked: Asked): Promise<SandboxRecord> {
+    const record = await this.#records.get(asked.caller, asked.sandboxId);
+    checkGeneration(record, asked.conditions);
+    if (record.state.kind !== 'running') throw notRunning(record);
+    return record;
+  }
+}
+
+function orderOf(record: SandboxRecord, asked: Asked): FileOrder {
+  return {
+    sandboxId: record.id,
+    generation: record.generation,
+    user: asked.user ?? null,
+    leaseToken: asked.conditions.leaseToken ?? null,
+  };
+}

@@ -1,0 +1,324 @@
+/**
+ * Processes: commands with a life of their own. Control checks who may, which life and which lease, and passes on; the node keeps the
+ * records and the output. Nothing is written to the store for a process, except under an idempotency key: its start and end are in no
+ * event, because a synced commit per process would cost more than the process.
+ */
+import {
+  type BodyOf,
+  type Conditions,
+  isId,
+  type LifeOrder,
+  newId,
+  PlatformError,
+  type PortReport,
+  type ProcessId,
+  type ProcessItem,
+  type ProcessOutputItem,
+  type ProcessView,
+  processLimits,
+  type QueryOf,
+  type routes,
+  type SandboxId,
+  type StartProcessOrder,
+} from '../protocol/index.ts';
+import type { SandboxRecord } from '../store/index.ts';
+import type { Caller } from './caller.ts';
+import type { ControlContext } from './context.ts';
+import { bytesOf, checkCommand } from './execution.ts';
+import type { LeaseGate } from './lease-gate.ts';
+import { notRunning } from './metadata.ts';
+import type { Mutations, Operation } from './mutations.ts';
+import { itemViewOf, parseOutputCursor, parseSignal, processViewOf, writeOutputCursor } from './process-views.ts';
+import { checkEnvironment } from './sandbox-creation.ts';
+import { checkGeneration, lifeIn, lifeOf, type SandboxRecords } from './sandbox-records.ts';
+
+type Routes = typeof routes;
+type StartBody = BodyOf<Routes['startProcess']>;
+type OutputQuery = QueryOf<Routes['readProcessOutput']>;
+
+/** A process of a sandbox that the caller named; the process by id or by name. */
+export interface ProcessAddress {
+  readonly sandboxId: SandboxId;
+  readonly process: string;
+}
+
+export class Processes {
+  readonly #context: ControlContext;
+  readonly #records: SandboxRecords;
+  readonly #mutations: Mutations;
+  readonly #gate: LeaseGate;
+
+  constructor(context: ControlContext, parts: { records: SandboxRecords; mutations: Mutations; gate: LeaseGate }) {
+    this.#context = context;
+    this.#records = parts.records;
+    this.#mutations = parts.mutations;
+    this.#gate = parts.gate;
+  }
+
+  async start(caller: Caller, sandboxId: SandboxId, conditions: Conditions, body: StartBody): Promise<ProcessView> {
+    checkCommand(body.command);
+    checkEnvironment(body.env ?? {});
+    const asked = { caller, sandboxId, conditions, body };
+    return await this.#mutations.run({
+      caller,
+      kind: 'startProcess',
+      conditions,
+      request: { sandboxId, body },
+      // Both are needed to repeat it: which life was meant, and which process it was to be.
+      about: async (tables) => {
+        const life = await lifeIn(tables, sandboxId);
+        return life === null ? null : `${life} ${newId('process', this.#context.random)}`;
+      },
+      effect: (operation) => this.#gate.pass(sandboxId, conditions, () => this.#start(asked, operation)),
+      resume: (operation) => this.#resumeStart(asked, operation),
+    });
+  }
+
+  async #start(asked: Asked, operation: Operation): Promise<ProcessView> {
+    const { caller, sandboxId, conditions, body } = asked;
+    const record = await this.#running(caller, sandboxId, conditions);
+    const processId = processIn(operation) ?? newId('process', this.#context.random);
+    const order = startOrderOf(record, conditions, { body, processId });
+    await this.#context.faults.hit('before-process-on-node');
+    const started = await this.#context.nodes.call(record.nodeId, (node) => node.startProcess(order));
+    await this.#context.faults.hit('after-process-on-node');
+    return processViewOf(started, sandboxId);
+  }
+
+  /** The node answers a start that it knows with the process it made; what may have run in a life that is over is not run again. */
+  async #resumeStart(asked: Asked, operation: Operation): Promise<ProcessView> {
+    const record = await this.#records.find(asked.sandboxId);
+    const isThere = record?.teamId === asked.caller.teamId && record.state.kind === 'running';
+    if (isThere && operation.subjectId?.startsWith(`${lifeOf(record)} `)) return await this.#start(asked, operation);
+    const details = { operationId: operation.id, processId: processIn(operation) ?? null };
+    const message = 'The process may have been started in a life that is over; it is not started again.';
+    throw new PlatformError('operation_in_doubt', message, { details });
+  }
+
+  async get(caller: Caller, address: ProcessAddress): Promise<ProcessView> {
+    const { order, nodeId } = await this.#order(caller, address);
+    const found = await this.#context.nodes.call(nodeId, (node) => node.getProcess(order));
+    return processViewOf(found, address.sandboxId);
+  }
+
+  async list(caller: Caller, sandboxId: SandboxId, query: QueryOf<Routes['listProcesses']>) {
+    const record = await this.#records.get(caller, sandboxId);
+    // A process of a session carries that session's id, and none is started from one here.
+    if (query.sessionId !== undefined) return { items: [], nextCursor: null };
+    const order = { ...lifeOrderOf(record), after: query.cursor ?? null, limit: query.limit };
+    const page = await this.#context.nodes.call(record.nodeId, (node) => node.listProcesses(order));
+    return { items: page.items.map((process) => processViewOf(process, sandboxId)), nextCursor: page.next };
+  }
+
+  /** One page of what is there now. */
+  async output(caller: Caller, address: ProcessAddress, query: OutputQuery, signal: AbortSignal) {
+    const { processId, nodeId, order } = await this.#known(caller, address);
+    let cursor = query.cursor === undefined ? 0 : parseOutputCursor(processId, query.cursor);
+    const items: ProcessOutputItem[] = [];
+    let bytes = 0;
+    for await (const item of this.#follow(nodeId, { ...order, cursor, live: false }, signal)) {
+      items.push(itemViewOf(item, { processId, encoding: query.encoding }));
+      cursor = item.cursor;
+      bytes += item.kind === 'output' ? item.bytes.byteLength : 0;
+      if (bytes >= processLimits.pageBytes) break;
+    }
+    return {
+      items,
+      cursor: writeOutputCursor(processId, cursor),
+      hasMore: bytes >= processLimits.pageBytes,
+    };
+  }
+
+  /** Replay, then live, until its tree has ended. A cursor that is not of this process is refused before the first item. */
+  async *follow(
+    caller: Caller,
+    address: ProcessAddress,
+    query: OutputQuery,
+    signal: AbortSignal,
+  ): AsyncGenerator<ProcessOutputItem, void> {
+    const { processId, nodeId, order } = await this.#known(caller, address);
+    const cursor = query.cursor === undefined ? 0 : parseOutputCursor(processId, query.cursor);
+    for await (const item of this.#follow(nodeId, { ...order, cursor, live: true }, signal)) {
+      yield itemViewOf(item, { processId, encoding: query.encoding });
+    }
+  }
+
+  async writeStdin(
+    caller: Caller,
+    address: ProcessAddress,
+    conditions: Conditions,
+    body: BodyOf<Routes['writeProcessStdin']>,
+  ): Promise<{ readonly offset: number }> {
+    const { stdin, offset = null, close } = body;
+    const bytes = stdin === undefined ? new Uint8Array() : bytesOf(stdin);
+    if (bytes.byteLength > processLimits.stdinBytes) {
+      const message = `One write has at most ${processLimits.stdinBytes} bytes.`;
+      throw new PlatformError('payload_too_large', message, { details: { limitBytes: processLimits.stdinBytes } });
+    }
+    return await this.#change('writeProcessStdin', { caller, address, conditions, body }, async (record, order) =>
+      this.#context.nodes.call(record.nodeId, (node) => node.writeStdin({ ...order, bytes, offset, close })),
+    );
+  }
+
+  async signal(
+    caller: Caller,
+    address: ProcessAddress,
+    conditions: Conditions,
+    body: BodyOf<Routes['signalProcess']>,
+  ): Promise<ProcessView> {
+    const wanted = { signal: parseSignal(body.signal), target: body.target, graceMs: body.graceMs ?? null };
+    return await this.#change('signalProcess', { caller, address, conditions, body }, async (record, order) => {
+      const { nodes } = this.#context;
+      const process = await nodes.call(record.nodeId, (node) => node.signalProcess({ ...order, ...wanted }));
+      return processViewOf(process, address.sandboxId);
+    });
+  }
+
+  async killAll(
+    caller: Caller,
+    sandboxId: SandboxId,
+    conditions: Conditions,
+    body: BodyOf<Routes['killProcesses']>,
+  ): Promise<{ readonly count: number }> {
+    const wanted = { signal: parseSignal(body.signal), graceMs: body.graceMs ?? null };
+    const address = { sandboxId, process: '' };
+    return await this.#change('killProcesses', { caller, address, conditions, body }, async (record, order) => {
+      const { process: _, ...life } = order;
+      return await this.#context.nodes.call(record.nodeId, (node) => node.killProcesses({ ...life, ...wanted }));
+    });
+  }
+
+  async wait(
+    caller: Caller,
+    address: ProcessAddress,
+    query: QueryOf<Routes['waitProcess']>,
+    signal: AbortSignal,
+  ): Promise<ProcessView> {
+    const { order, nodeId } = await this.#order(caller, address);
+    const wanted = { ...order, for: query.for, timeoutMs: query.timeoutMs };
+    const process = await this.#context.nodes.call(nodeId, (node) => node.waitProcess(wanted, signal));
+    return processViewOf(process, address.sandboxId);
+  }
+
+  async remove(caller: Caller, address: ProcessAddress, conditions: Conditions): Promise<void> {
+    await this.#change('removeProcess', { caller, address, conditions, body: {} }, async (record, order) => {
+      await this.#context.nodes.call(record.nodeId, (node) => node.removeProcess(order));
+      return {};
+    });
+  }
+
+  async probePort(
+    caller: Caller,
+    params: { readonly sandboxId: SandboxId; readonly port: number },
+    query: QueryOf<Routes['probePort']>,
+    signal: AbortSignal,
+  ): Promise<PortReport> {
+    const record = await this.#records.get(caller, params.sandboxId);
+    if (record.state.kind !== 'running') throw notRunning(record);
+    const family = query.family === undefined ? null : query.family === '4' ? 4 : 6;
+    const { timeoutMs, path: httpPath = null } = query;
+    const order = { ...lifeOrderOf(record), port: params.port, family, httpPath, timeoutMs } as const;
+    return await this.#context.nodes.call(record.nodeId, (node) => node.probePort(order, signal));
+  }
+
+  /** What changes a process: under the caller's key, for the life it names, with the lease it needs. */
+  #change<Result>(
+    kind: string,
+    asked: {
+      readonly caller: Caller;
+      readonly address: ProcessAddress;
+      readonly conditions: Conditions;
+      readonly body: unknown;
+    },
+    effect: (record: SandboxRecord, order: ChangeOrder) => Promise<Result>,
+  ): Promise<Result> {
+    const { caller, address, conditions, body } = asked;
+    const { sandboxId, process } = address;
+    return this.#mutations.run({
+      caller,
+      kind,
+      conditions,
+      request: { address, body },
+      about: (tables) => lifeIn(tables, sandboxId),
+      effect: () =>
+        this.#gate.pass(sandboxId, conditions, async () => {
+          const record = await this.#running(caller, sandboxId, conditions);
+          return await effect(record, { ...lifeOrderOf(record), process, leaseToken: conditions.leaseToken ?? null });
+        }),
+    });
+  }
+
+  async #running(caller: Caller, sandboxId: SandboxId, conditions: Conditions): Promise<SandboxRecord> {
+    const record = await this.#records.get(caller, sandboxId);
+    checkGeneration(record, conditions);
+    if (record.state.kind !== 'running') throw notRunning(record);
+    await this.#records.checkLease(record, conditions);
+    return record;
+  }
+
+  async #order(caller: Caller, address: ProcessAddress) {
+    const record = await this.#records.get(caller, address.sandboxId);
+    return { nodeId: record.nodeId, order: { ...lifeOrderOf(record), process: address.process } };
+  }
+
+  /** With its id, which cursors carry, where the caller gave a name. */
+  async #known(caller: Caller, address: ProcessAddress) {
+    const { nodeId, order } = await this.#order(caller, address);
+    if (isId('process', address.process)) return { nodeId, order, processId: address.process };
+    const { processId } = await this.#context.nodes.call(nodeId, (node) => node.getProcess(order));
+    return { nodeId, processId, order: { ...order, process: processId as string } };
+  }
+
+  async *#follow(
+    nodeId: SandboxRecord['nodeId'],
+    order: LifeOrder & { readonly process: string; readonly cursor: number; readonly live: boolean },
+    signal: AbortSignal,
+  ): AsyncGenerator<ProcessItem, void> {
+    const items = await this.#context.nodes.call(nodeId, async (node) => node.followProcess(order, signal));
+    yield* items;
+  }
+}
+
+interface Asked {
+  readonly caller: Caller;
+  readonly sandboxId: SandboxId;
+  readonly conditions: Conditions;
+  readonly body: StartBody;
+}
+
+interface ChangeOrder extends LifeOrder {
+  readonly process: string;
+  readonly leaseToken: number | null;
+}
+
+function lifeOrderOf(record: SandboxRecord): LifeOrder {
+  return { sandboxId: record.id, generation: record.generation };
+}
+
+function processIn(operation: Operation): ProcessId | undefined {
+  const id = operation.subjectId?.split(' ')[2];
+  return id !== undefined && isId('process', id) ? id : undefined;
+}
+
+function startOrderOf(
+  record: SandboxRecord,
+  conditions: Conditions,
+  about: { readonly body: StartBody; readonly processId: ProcessId },
+): StartProcessOrder {
+  const { body, processId } = about;
+  return {
+    ...lifeOrderOf(record),
+    processId,
+    name: body.name ?? null,
+    leaseToken: conditions.leaseToken ?? null,
+    command: body.command,
+    cwd: body.cwd ?? null,
+    env: body.env ?? {},
+    user: body.user ?? null,
+    stdinOpen: body.stdin === 'open',
+    timeoutMs: body.timeoutMs ?? null,
+    graceMs: body.graceMs,
+    keepBytes: body.keepBytes,
+    autoCleanup: body.autoCleanup,
+  };
+}

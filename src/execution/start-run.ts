@@ -1,0 +1,98 @@
+/**
+ * Starts a run that goes on by itself: its output goes to a journal, and the connection is only for the answer.
+ *
+ * Invariant: it settles with what init said, or throws `sandbox_unavailable` (init was not reached: nothing ran) or `outcome_unknown`.
+ */
+import type { Socket } from 'node:net';
+import { constants } from 'node:os';
+import { FrameReader } from '../base/index.ts';
+import { PlatformError, type StartProcessOrder } from '../protocol/index.ts';
+import type { InitClient } from './init-client.ts';
+import {
+  connectionKinds,
+  helloFrame,
+  initFrameLimitBytes,
+  parseRunAnswer,
+  type Refusal,
+  type RunRequest,
+  refusalCodes,
+  runFrame,
+} from './init-protocol.ts';
+import { runRefusal } from './run-refusals.ts';
+import { absoluteCwd, checkRunOrder, runRequestOf } from './run-request.ts';
+import type { Shell } from './shell-command.ts';
+
+const startTimeoutMs = 30_000;
+
+export interface StartRunContext {
+  readonly client: InitClient;
+  readonly sandboxEnv: Readonly<Record<string, string>>;
+  /** The fence as the node knows it. */
+  readonly token: number;
+}
+
+/** Answers with the pid inside. `operation_in_doubt`: this process was started before. */
+export async function startRun(context: StartRunContext, order: StartProcessOrder): Promise<number> {
+  const run = { ...order, runId: order.processId };
+  checkRunOrder(run);
+  const attempt = (shell: Shell) => {
+    const { sandboxEnv } = context;
+    const token = order.leaseToken ?? context.token;
+    const request: RunRequest = {
+      ...runRequestOf({ order: run, shell, sandboxEnv, token, stdinOpen: order.stdinOpen }),
+      graceMs: order.graceMs,
+      journal: { name: order.processId, limitBytes: order.keepBytes },
+    };
+    return startOnConnection(context.client.openRun(), request);
+  };
+  let answer = await attempt('bash');
+  // Refused before anything ran, so the same run may be tried again with the other shell.
+  if (answer.kind === 'refused' && typeof order.command === 'string' && isMissing(answer.refusal)) {
+    answer = await attempt('sh');
+  }
+  if (answer.kind === 'started') return answer.pid;
+  const { user, leaseToken } = order;
+  throw runRefusal({ runId: run.runId, user, leaseToken, cwd: absoluteCwd(order.cwd) }, answer.refusal);
+}
+
+type StartAnswer =
+  | { readonly kind: 'started'; readonly pid: number }
+  | { readonly kind: 'refused'; readonly refusal: Refusal };
+
+async function startOnConnection(socket: Socket, request: RunRequest): Promise<StartAnswer> {
+  const answered = Promise.withResolvers<StartAnswer>();
+  const reader = new FrameReader({ limitBytes: initFrameLimitBytes });
+  let isConnected = false;
+  const lose = (error: Error) =>
+    answered.reject(
+      isConnected
+        ? new PlatformError('outcome_unknown', 'The sandbox was lost while the process was started.', { cause: error })
+        : new PlatformError('sandbox_unavailable', 'The sandbox does not answer; nothing ran.', { cause: error }),
+    );
+  const timer = setTimeout(() => lose(new Error('Init did not answer in time.')), startTimeoutMs);
+  socket.on('connect', () => (isConnected = true));
+  socket.on('error', lose);
+  socket.on('close', () => lose(new Error('Init closed the connection.')));
+  socket.on('data', (chunk: Buffer) => {
+    try {
+      for (const frame of reader.push(chunk)) {
+        const answer = parseRunAnswer(frame);
+        if (answer.kind === 'started' || answer.kind === 'refused') answered.resolve(answer);
+        else if (answer.kind !== 'hello') throw new Error(`Init answered a start with "${answer.kind}".`);
+      }
+    } catch (error) {
+      lose(error as Error);
+    }
+  });
+  socket.write(Buffer.concat([helloFrame(connectionKinds.run), runFrame(request)]));
+  try {
+    return await answered.promise;
+  } finally {
+    clearTimeout(timer);
+    socket.destroy();
+  }
+}
+
+function isMissing(refusal: Refusal): boolean {
+  return refusal.code === refusalCodes.program && refusal.errno === constants.errno.ENOENT;
+}

@@ -1,0 +1,109 @@
+/**
+ * What a node keeps about one process: a small file in `processes/` of the sandbox's directory, written before the process is started
+ * and removed when it could not be. It is not synced: a machine that loses it has lost the process too, and its life is over.
+ */
+import { mkdir, readdir, readFile, rm } from 'node:fs/promises';
+import { join } from 'node:path';
+import { z } from 'zod';
+import { prepareFile } from '../base/index.ts';
+import { idSchema, isId, type NodeProcess, type ProcessId } from '../protocol/index.ts';
+
+const formatVersion = 1;
+const count = z.int().nonnegative();
+
+const exitSchema = z.strictObject({
+  exitCode: z.int().nullable(),
+  signal: z.string().nullable(),
+  timedOut: z.boolean(),
+  killed: z.boolean(),
+  outOfMemory: z.boolean(),
+  sandboxEnded: z.boolean(),
+  endedAtMs: count,
+});
+
+const recordSchema = z.strictObject({
+  format: z.literal(formatVersion),
+  processId: idSchema('process'),
+  generation: z.int().positive(),
+  /** Grows with every process of the sandbox. */
+  sequence: count,
+  name: z.string().nullable(),
+  /** null until init has started it. */
+  pid: z.int().nullable(),
+  command: z.union([z.string(), z.array(z.string())]),
+  cwd: z.string(),
+  user: z.string().nullable(),
+  startedAtMs: count,
+  /** The wall clock at boot, so that the times of the journal can be told on any day. */
+  bootedAtMs: z.int(),
+  autoCleanup: z.boolean(),
+  stdinOpen: z.boolean(),
+  stdinOffset: count,
+  /** When KILL follows a signal that had a grace; boot time. */
+  killAtBootMs: count.nullable(),
+  exit: exitSchema.nullable(),
+  treeEndedAtMs: count.nullable(),
+  /** Of the output, once the tree has ended. */
+  output: z.strictObject({ first: count, end: count }).nullable(),
+});
+
+export type ProcessRecord = z.infer<typeof recordSchema>;
+
+export function processesDirectory(sandboxDirectory: string): string {
+  return join(sandboxDirectory, 'processes');
+}
+
+/** Init makes one directory in it for each process. */
+export function journalsDirectory(sandboxDirectory: string): string {
+  return join(sandboxDirectory, 'journals');
+}
+
+export async function writeProcessRecord(sandboxDirectory: string, record: ProcessRecord): Promise<void> {
+  const path = join(processesDirectory(sandboxDirectory), `${record.processId}.json`);
+  const prepared = await prepareFile(path, `${JSON.stringify(record)}\n`, { mode: 0o600, durable: false });
+  await prepared.commit();
+}
+
+export async function removeProcessRecord(sandboxDirectory: string, processId: ProcessId): Promise<void> {
+  await rm(join(processesDirectory(sandboxDirectory), `${processId}.json`), { force: true });
+}
+
+/** Every record that can be read, the oldest first; what cannot be read is of no process and is removed. */
+export async function readProcessRecords(sandboxDirectory: string): Promise<ProcessRecord[]> {
+  const directory = processesDirectory(sandboxDirectory);
+  await mkdir(directory, { recursive: true, mode: 0o700 });
+  const records: ProcessRecord[] = [];
+  for (const name of await readdir(directory)) {
+    const record = await readOne(join(directory, name));
+    if (record !== undefined && name === `${record.processId}.json`) records.push(record);
+    else await rm(join(directory, name), { force: true });
+  }
+  return records.sort((a, b) => a.sequence - b.sequence);
+}
+
+export async function hasProcesses(sandboxDirectory: string): Promise<boolean> {
+  const names = await readdir(processesDirectory(sandboxDirectory)).catch(() => []);
+  return names.length > 0;
+}
+
+/** Names of journals that are there, whether or not a record knows them. */
+export async function listJournals(sandboxDirectory: string): Promise<ProcessId[]> {
+  const names: string[] = await readdir(journalsDirectory(sandboxDirectory)).catch(() => []);
+  return names.filter((name): name is ProcessId => isId('process', name));
+}
+
+async function readOne(path: string): Promise<ProcessRecord | undefined> {
+  try {
+    return recordSchema.parse(JSON.parse(await readFile(path, 'utf8')));
+  } catch {
+    return undefined;
+  }
+}
+
+export function processOf(record: ProcessRecord, output: NodeProcess['output']): NodeProcess {
+  const { processId, generation, name, command, cwd, user, startedAtMs, exit, treeEndedAtMs, stdinOpen } = record;
+  return {
+    ...{ processId, generation, name, command, cwd, user, startedAtMs, exit, treeEndedAtMs, output, stdinOpen },
+    pid: record.pid ?? 0,
+  };
+}

@@ -1,0 +1,191 @@
+/** The file part of a node that is reached over HTTP. */
+import { type Agent, request as httpRequest, type IncomingMessage } from 'node:http';
+import {
+  type FileActionKind,
+  type FileActionOrder,
+  type FileAnswers,
+  type FileContent,
+  type FileEntry,
+  type FileEvent,
+  type NodeFiles,
+  PlatformError,
+  type ReadFileOrder,
+  type ReadTreeOrder,
+  type WatchFilesOrder,
+  type WriteFileOrder,
+  type WriteTreeOrder,
+  type WrittenTree,
+} from '../../protocol/index.ts';
+import { lost, refusalOf, unreachable } from './call-failures.ts';
+import { factsHeader, packOrder, unpackFacts } from './file-wire.ts';
+import { basePath, bytesType, parseErrorBody, parseJson, watchSilenceMs } from './node-wire.ts';
+
+const lineLimitBytes = 1024 * 1024;
+
+interface Call {
+  readonly method: keyof NodeFiles;
+  readonly order: unknown;
+  readonly asksOnly: boolean;
+  readonly bytes?: AsyncIterable<Uint8Array>;
+  readonly signal?: AbortSignal | undefined;
+}
+
+export class FileClient implements NodeFiles {
+  readonly #options: { readonly url: string; readonly token: string; readonly agent: Agent };
+
+  constructor(options: { readonly url: string; readonly token: string; readonly agent: Agent }) {
+    this.#options = options;
+  }
+
+  async fileAction<Kind extends FileActionKind>(order: FileActionOrder<Kind>): Promise<FileAnswers[Kind]> {
+    const { kind }: { kind: FileActionKind } = order.action;
+    return await this.#json({ method: 'fileAction', order, asksOnly: kind === 'stat' || kind === 'list' });
+  }
+
+  async readFile(order: ReadFileOrder, signal?: AbortSignal): Promise<FileContent> {
+    const response = await this.#send({ method: 'readFile', order, asksOnly: true, signal });
+    const facts = unpackFacts<Omit<FileContent, 'bytes'>>(response.headers[factsHeader]);
+    return { ...facts, bytes: new ResponseBytes(response) };
+  }
+
+  writeFile(order: WriteFileOrder, bytes: AsyncIterable<Uint8Array>, signal?: AbortSignal): Promise<FileEntry> {
+    return this.#json({ method: 'writeFile', order, asksOnly: false, bytes, signal });
+  }
+
+  async readTree(order: ReadTreeOrder, signal?: AbortSignal): Promise<{ readonly bytes: AsyncIterable<Uint8Array> }> {
+    const response = await this.#send({ method: 'readTree', order, asksOnly: true, signal });
+    return { bytes: new ResponseBytes(response) };
+  }
+
+  writeTree(order: WriteTreeOrder, tar: AsyncIterable<Uint8Array>, signal?: AbortSignal): Promise<WrittenTree> {
+    return this.#json({ method: 'writeTree', order, asksOnly: false, bytes: tar, signal });
+  }
+
+  async *watchFiles(order: WatchFilesOrder, signal: AbortSignal): AsyncGenerator<FileEvent, void> {
+    let response: IncomingMessage | undefined;
+    try {
+      response = await this.#send({ method: 'watchFiles', order, asksOnly: true, signal });
+      response.setTimeout(watchSilenceMs, () => response?.destroy(new Error('The node is silent.')));
+      response.setEncoding('utf8');
+      let held = '';
+      for await (const chunk of response as AsyncIterable<string>) {
+        const lines = (held + chunk).split('\n');
+        held = lines.pop()!;
+        if (held.length > lineLimitBytes) throw new Error('The node sent a line without end.');
+        for (const line of lines) if (line !== '') yield parseEvent(line);
+      }
+    } catch (error) {
+      if (signal.aborted) return;
+      throw error instanceof PlatformError ? error : unreachable(error);
+    } finally {
+      response?.destroy();
+    }
+  }
+
+  async #json<Result>(call: Call): Promise<Result> {
+    const response = await this.#send(call);
+    try {
+      const chunks: Buffer[] = [];
+      for await (const chunk of response as AsyncIterable<Buffer>) chunks.push(chunk);
+      return (parseJson(Buffer.concat(chunks)) as { result: Result }).result;
+    } catch (error) {
+      throw lost(call, error);
+    }
+  }
+
+  /** Resolves with the head of an answer that is not a refusal. The answer may come before all bytes are sent. */
+  async #send(call: Call): Promise<IncomingMessage> {
+    const { url, token, agent } = this.#options;
+    call.signal?.throwIfAborted();
+    const answered = Promise.withResolvers<IncomingMessage>();
+    const outgoing = httpRequest(`${url}${basePath}/${call.method}`, {
+      method: 'POST',
+      agent,
+      headers: { authorization: `Bearer ${token}`, 'content-type': bytesType },
+      ...(call.signal !== undefined && { signal: call.signal }),
+    });
+    let connected = false;
+    let ownFailure: unknown;
+    outgoing.once('socket', (socket) => {
+      if (!socket.connecting) connected = true;
+      else socket.once('connect', () => (connected = true));
+    });
+    outgoing.once('response', answered.resolve);
+    outgoing.on('error', (error) => {
+      if (call.signal?.aborted) answered.reject(call.signal.reason);
+      else answered.reject(ownFailure ?? (connected ? lost(call, error) : unreachable(error)));
+    });
+    outgoing.write(packOrder(call.order));
+    const isOver = { value: false };
+    const sending = sendAll(outgoing, call.bytes, isOver).catch((error: unknown) => {
+      // What the caller gave failed: the order is taken back by cutting it off.
+      ownFailure = error;
+      outgoing.destroy(new Error('The bytes to send failed.'));
+    });
+    const response = await answered.promise.finally(() => {
+      isOver.value = true;
+    });
+    if (response.statusCode === 200) return response;
+    const refusal = await refusalOf(call, response);
+    outgoing.destroy();
+    await sending;
+    throw refusal;
+  }
+}
+
+async function sendAll(
+  outgoing: ReturnType<typeof httpRequest>,
+  bytes: AsyncIterable<Uint8Array> | undefined,
+  isOver: { readonly value: boolean },
+): Promise<void> {
+  for await (const chunk of bytes ?? []) {
+    if (isOver.value || outgoing.destroyed) return;
+    if (outgoing.write(chunk)) continue;
+    const { promise, resolve } = Promise.withResolvers<void>();
+    outgoing.once('drain', resolve);
+    outgoing.once('close', resolve);
+    const onResponse = () => resolve();
+    outgoing.once('response', onResponse);
+    await promise;
+    outgoing.off('drain', resolve);
+    outgoing.off('close', resolve);
+    outgoing.off('response', onResponse);
+  }
+  outgoing.end();
+}
+
+/** A body whose reader may never come: `return` ends the connection also before the first byte is asked for. */
+class ResponseBytes implements AsyncIterableIterator<Uint8Array> {
+  readonly #response: IncomingMessage;
+  readonly #chunks: AsyncIterator<Buffer>;
+
+  constructor(response: IncomingMessage) {
+    this.#response = response;
+    this.#chunks = (response as AsyncIterable<Buffer>)[Symbol.asyncIterator]();
+  }
+
+  [Symbol.asyncIterator](): this {
+    return this;
+  }
+
+  async next(): Promise<IteratorResult<Uint8Array, undefined>> {
+    try {
+      const item = await this.#chunks.next();
+      return item.done ? { done: true, value: undefined } : { done: false, value: item.value };
+    } catch (error) {
+      throw unreachable(error);
+    }
+  }
+
+  async return(): Promise<IteratorResult<Uint8Array, undefined>> {
+    this.#response.destroy();
+    return { done: true, value: undefined };
+  }
+}
+
+function parseEvent(line: string): FileEvent {
+  const value = parseJson(Buffer.from(line));
+  const refusal = parseErrorBody(value);
+  if (refusal !== undefined) throw refusal;
+  return value as FileEvent;
+}

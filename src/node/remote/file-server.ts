@@ -1,0 +1,146 @@
+/**
+ * The file part of NodeApi, served. Other than a command, a transfer ends with its connection: a write whose sender is gone is undone, a read
+ * that nobody takes is stopped.
+ */
+import type { IncomingMessage, ServerResponse } from 'node:http';
+import { z } from 'zod';
+import { type NodeApi, PlatformError } from '../../protocol/index.ts';
+import {
+  factsHeader,
+  fileActionOrder,
+  packFacts,
+  readFileOrder,
+  treeOrder,
+  unpackOrder,
+  watchFilesOrder,
+  writeFileOrder,
+} from './file-wire.ts';
+import { bytesType, errorBodyOf, heartbeatMs, jsonType } from './node-wire.ts';
+
+export const fileMethods: ReadonlySet<string> = new Set([
+  'fileAction',
+  'readFile',
+  'writeFile',
+  'readTree',
+  'writeTree',
+  'watchFiles',
+]);
+
+export interface FileServerOptions {
+  readonly node: NodeApi;
+  /** Aborts when the server closes. */
+  readonly closing: AbortSignal;
+}
+
+export class FileServer {
+  readonly #node: NodeApi;
+  readonly #closing: AbortSignal;
+
+  constructor(options: FileServerOptions) {
+    this.#node = options.node;
+    this.#closing = options.closing;
+  }
+
+  async call(method: string, request: IncomingMessage, response: ServerResponse): Promise<void> {
+    const { order, rest } = await unpackOrder(request.iterator({ destroyOnReturn: false }) as AsyncIterable<Buffer>);
+    const signal = this.#callSignal(response);
+    try {
+      await this.#answer(method, { order, rest, signal, response });
+    } finally {
+      request.resume();
+    }
+  }
+
+  async #answer(
+    method: string,
+    call: { order: unknown; rest: AsyncIterable<Uint8Array>; signal: AbortSignal; response: ServerResponse },
+  ): Promise<void> {
+    const { order, rest, signal, response } = call;
+    switch (method) {
+      case 'fileAction':
+        return sendJson(response, await this.#node.fileAction(parse(fileActionOrder, order)));
+      case 'readFile': {
+        const { bytes, ...facts } = await this.#node.readFile(parse(readFileOrder, order), signal);
+        return await sendBytes(response, bytes, facts);
+      }
+      case 'readTree': {
+        const { bytes } = await this.#node.readTree(parse(treeOrder, order), signal);
+        return await sendBytes(response, bytes, {});
+      }
+      case 'writeFile':
+        return sendJson(response, await this.#node.writeFile(parse(writeFileOrder, order), rest, signal));
+      case 'writeTree':
+        return sendJson(response, await this.#node.writeTree(parse(treeOrder, order), rest, signal));
+      case 'watchFiles':
+        return await this.#watch(this.#node.watchFiles(parse(watchFilesOrder, order), signal), response);
+      default:
+        throw new PlatformError('route_not_found', `A node knows no "${method}".`);
+    }
+  }
+
+  /** The head goes out with the first event, so that a refusal is still a status. */
+  async #watch(events: AsyncIterable<unknown>, response: ServerResponse): Promise<void> {
+    const iterator = events[Symbol.asyncIterator]();
+    const first = await iterator.next();
+    response.writeHead(200, { 'content-type': 'application/x-ndjson' });
+    const heartbeat = setInterval(() => response.write('\n'), heartbeatMs);
+    try {
+      for (let item = first; !item.done; item = await iterator.next()) {
+        if (!response.write(`${JSON.stringify(item.value)}\n`)) await drained(response);
+      }
+    } catch (error) {
+      if (!(error instanceof PlatformError)) throw error;
+      response.write(`${JSON.stringify(errorBodyOf(error))}\n`);
+    } finally {
+      clearInterval(heartbeat);
+      response.end();
+      await iterator.return?.();
+    }
+  }
+
+  #callSignal(response: ServerResponse): AbortSignal {
+    const over = new AbortController();
+    response.on('close', () => {
+      if (!response.writableFinished) over.abort();
+    });
+    return AbortSignal.any([over.signal, this.#closing]);
+  }
+}
+
+function sendJson(response: ServerResponse, result: unknown): void {
+  const body = JSON.stringify({ result });
+  response.writeHead(200, { 'content-type': jsonType, 'content-length': Buffer.byteLength(body) });
+  response.end(body);
+}
+
+async function sendBytes(response: ServerResponse, bytes: AsyncIterable<Uint8Array>, facts: unknown): Promise<void> {
+  response.writeHead(200, { 'content-type': bytesType, [factsHeader]: packFacts(facts) });
+  // The caller looks at the facts before the first byte is there.
+  response.flushHeaders();
+  const iterator = bytes[Symbol.asyncIterator]();
+  try {
+    for (let item = await iterator.next(); !item.done; item = await iterator.next()) {
+      if (response.destroyed) return;
+      if (!response.write(item.value)) await drained(response);
+    }
+    response.end();
+  } finally {
+    await iterator.return?.();
+  }
+}
+
+async function drained(response: ServerResponse): Promise<void> {
+  if (response.destroyed) return;
+  const { promise, resolve } = Promise.withResolvers<void>();
+  response.once('drain', resolve);
+  response.once('close', resolve);
+  await promise;
+  response.off('drain', resolve);
+  response.off('close', resolve);
+}
+
+function parse<Schema extends z.ZodType>(schema: Schema, value: unknown): z.output<Schema> {
+  const parsed = schema.safeParse(value);
+  if (parsed.success) return parsed.data;
+  throw new PlatformError('invalid_request', z.prettifyError(parsed.error));
+}

@@ -1,0 +1,322 @@
+/**
+ * The processes of a node's sandboxes, as NodeApi has them. Tables are opened when they are first asked for and belong to one life.
+ *
+ * Invariant: one table a life. Whoever asks while it is being opened shares the opening.
+ */
+import { constants } from 'node:os';
+import { type Clock, type FaultPoints, KeyedMutex, type Logger } from '../base/index.ts';
+import { absoluteCwd, type InitClient, InitRefusal, probePort, refusalCodes, startRun } from '../execution/index.ts';
+import {
+  type FollowProcessOrder,
+  isPlatformError,
+  type KillProcessesOrder,
+  type LifeOrder,
+  type ListProcessesOrder,
+  type NodeProcess,
+  type NodeProcesses,
+  PlatformError,
+  type PortReport,
+  type ProbePortOrder,
+  type ProcessId,
+  type ProcessItem,
+  type ProcessOrder,
+  type ProcessPage,
+  type SandboxId,
+  type SignalProcessOrder,
+  type StartProcessOrder,
+  type WaitProcessOrder,
+  type WriteStdinOrder,
+} from '../protocol/index.ts';
+import type { NodeRecord } from './node-record.ts';
+import { admitExec, refuseOlderLife } from './order-rules.ts';
+import type { ProcessEntry } from './process-entry.ts';
+import { followProcess } from './process-follow.ts';
+import { writeInput } from './process-input.ts';
+import { hasProcesses, processOf } from './process-record.ts';
+import { ProcessTable } from './process-table.ts';
+
+/** How long an ended process with `autoCleanup` waits for somebody to read its output. */
+const cleanupMs = 60_000;
+
+export interface SandboxHold {
+  readonly record: NodeRecord;
+  readonly client: InitClient | undefined;
+  readonly directory: string;
+}
+
+export interface SandboxProcessesOptions {
+  /** Refuses a sandbox that is not here. */
+  readonly get: (sandboxId: SandboxId) => SandboxHold;
+  readonly clock: Clock;
+  readonly log: Logger;
+  readonly faults: FaultPoints;
+  readonly removeTree: (path: string) => Promise<void>;
+}
+
+export class SandboxProcesses implements NodeProcesses {
+  readonly #options: SandboxProcessesOptions;
+  readonly #tables = new Map<SandboxId, { readonly generation: number; readonly table: Promise<ProcessTable> }>();
+  /** Guards the start and the input of one process. Rank 3: it is taken alone. */
+  readonly #processLock = new KeyedMutex<ProcessId>();
+  readonly #timers = new Set<NodeJS.Timeout>();
+
+  constructor(options: SandboxProcessesOptions) {
+    this.#options = options;
+  }
+
+  async startProcess(order: StartProcessOrder): Promise<NodeProcess> {
+    return await this.#processLock.run(order.processId, async () => {
+      const { record, client } = this.#options.get(order.sandboxId);
+      const table = await this.#table(order);
+      const known = table.find(order.processId);
+      if (known !== undefined) return await viewOf(table, known);
+      admitExec(record, order);
+      if (client === undefined) throw new PlatformError('sandbox_unavailable', 'The sandbox is ending; nothing ran.');
+      return await this.#startLocked(table, order, { record, client });
+    });
+  }
+
+  async getProcess(order: ProcessOrder): Promise<NodeProcess> {
+    const { table, entry } = await this.#find(order);
+    return await viewOf(table, entry);
+  }
+
+  async listProcesses(order: ListProcessesOrder): Promise<ProcessPage> {
+    const table = await this.#table(order);
+    const after = order.after === null ? undefined : parsePlace(order.after);
+    const rest = table.inOrder().filter((entry) => after === undefined || isBehind(entry, after));
+    const page = rest.slice(0, order.limit);
+    const items = await Promise.all(page.map((entry) => viewOf(table, entry)));
+    const last = page.at(-1);
+    return { items, next: rest.length > page.length && last !== undefined ? placeOf(last) : null };
+  }
+
+  async *followProcess(order: FollowProcessOrder, signal: AbortSignal): AsyncGenerator<ProcessItem, void> {
+    const { table, entry } = await this.#find(order);
+    for await (const item of followProcess(table, entry, order, signal)) {
+      yield item;
+      if (item.kind === 'ended' && entry.record.autoCleanup) this.#cleanUpLater(table, entry, 0);
+    }
+  }
+
+  async writeStdin(order: WriteStdinOrder): Promise<{ readonly offset: number }> {
+    const { table, entry } = await this.#find(order);
+    admitExec(this.#options.get(order.sandboxId).record, order);
+    return await this.#processLock.run(entry.record.processId, () => writeInput(table, entry, order));
+  }
+
+  async signalProcess(order: SignalProcessOrder): Promise<NodeProcess> {
+    const { table, entry } = await this.#find(order);
+    const { record } = this.#options.get(order.sandboxId);
+    if (entry.isLive) admitExec(record, order);
+    await this.#signal(order, { table, entry }, order);
+    return await viewOf(table, entry);
+  }
+
+  async killProcesses(order: KillProcessesOrder): Promise<{ readonly count: number }> {
+    const { record } = this.#options.get(order.sandboxId);
+    admitExec(record, order);
+    const table = await this.#table(order);
+    const isKill = order.signal === constants.signals.SIGKILL;
+    // Chosen and marked in one turn, so that a second call at the same time does not count them again.
+    const chosen = table.live.filter((entry) => !entry.isKilled);
+    for (const entry of chosen) entry.isKilled ||= isKill;
+    await Promise.all(chosen.map((entry) => this.#signal(order, { table, entry }, { ...order, target: 'tree' })));
+    return { count: chosen.length };
+  }
+
+  async waitProcess(order: WaitProcessOrder, signal: AbortSignal): Promise<NodeProcess> {
+    const { table, entry } = await this.#find(order);
+    const over = new AbortController();
+    const timer = setTimeout(() => over.abort(), order.timeoutMs);
+    try {
+      const isDone = () => (order.for === 'exit' ? entry.record.exit !== null : !entry.isLive);
+      await entry.until(isDone, AbortSignal.any([signal, over.signal]));
+    } finally {
+      clearTimeout(timer);
+    }
+    return await viewOf(table, entry);
+  }
+
+  async removeProcess(order: ProcessOrder & { readonly leaseToken: number | null }): Promise<void> {
+    const { table, entry } = await this.#find(order);
+    admitExec(this.#options.get(order.sandboxId).record, order);
+    if (entry.isLive) throw new PlatformError('process_running', 'Something of the process still runs.');
+    await table.remove(entry);
+  }
+
+  async probePort(order: ProbePortOrder, signal: AbortSignal): Promise<PortReport> {
+    const { record, client } = this.#options.get(order.sandboxId);
+    refuseOlderLife(record, order);
+    if (client === undefined) throw new PlatformError('sandbox_unavailable', 'The sandbox is ending.');
+    return await probePort(client, order, signal);
+  }
+
+  /** After a start of the node or of a life: what is due for its processes is done, whether or not somebody asks for them. */
+  async resume(order: LifeOrder): Promise<void> {
+    if (await hasProcesses(this.#options.get(order.sandboxId).directory)) await this.#table(order);
+  }
+
+  /** The life is over, and init with it. What is kept can be read until the next life begins. */
+  async lifeEnded(sandboxId: SandboxId): Promise<void> {
+    const open = this.#tables.get(sandboxId);
+    await (await open?.table.catch(() => undefined))?.endLife();
+  }
+
+  /** Another life begins, or the sandbox is deleted. */
+  async forget(sandboxId: SandboxId): Promise<void> {
+    const open = this.#tables.get(sandboxId);
+    this.#tables.delete(sandboxId);
+    await (await open?.table.catch(() => undefined))?.close();
+  }
+
+  async close(): Promise<void> {
+    for (const timer of this.#timers) clearTimeout(timer);
+    await Promise.all([...this.#tables.keys()].map((sandboxId) => this.forget(sandboxId)));
+  }
+
+  async #startLocked(
+    table: ProcessTable,
+    order: StartProcessOrder,
+    hold: { readonly record: NodeRecord; readonly client: InitClient },
+  ): Promise<NodeProcess> {
+    const { clock, faults } = this.#options;
+    await faults.hit('node-process-before-record');
+    const entry = await table.add({
+      format: 1,
+      processId: order.processId,
+      generation: order.generation,
+      name: order.name,
+      pid: null,
+      command: typeof order.command === 'string' ? order.command : [...order.command],
+      cwd: absoluteCwd(order.cwd),
+      user: order.user,
+      startedAtMs: clock.nowMs(),
+      bootedAtMs: clock.nowMs() - clock.bootMs(),
+      autoCleanup: order.autoCleanup,
+      stdinOpen: order.stdinOpen,
+      ...{ stdinOffset: 0, killAtBootMs: null, exit: null, treeEndedAtMs: null, output: null },
+    });
+    try {
+      await faults.hit('node-process-before-start');
+      const { record, client } = hold;
+      const context = { client, sandboxEnv: record.spec.env, token: record.settings.leaseToken };
+      const pid = await startRun(context, order);
+      entry.record = { ...entry.record, pid };
+    } catch (error) {
+      // Init refused it, so nothing ran and nothing stays. When nobody knows, init is asked; if it cannot be, the record stays.
+      const isOpen = isPlatformError(error, 'outcome_unknown', 'operation_in_doubt');
+      if (!isOpen) await table.remove(entry);
+      if (!isOpen || !(await table.adopt(entry))) throw error;
+    }
+    await faults.hit('node-process-after-start');
+    await table.save(entry);
+    if (order.autoCleanup) void this.#cleanUpAtEnd(table, entry);
+    await faults.hit('node-process-before-answer');
+    return await viewOf(table, entry);
+  }
+
+  /** A run that init does not have any more has ended meanwhile. */
+  async #signal(
+    order: LifeOrder,
+    found: { readonly table: ProcessTable; readonly entry: ProcessEntry },
+    wanted: Pick<SignalProcessOrder, 'signal' | 'target' | 'graceMs'>,
+  ): Promise<void> {
+    const { table, entry } = found;
+    const { client } = this.#options.get(order.sandboxId);
+    if (!entry.isLive || client === undefined) return;
+    const run = entry.record.processId;
+    try {
+      await client.control((control) => control.signal({ run, signal: wanted.signal, target: wanted.target }));
+    } catch (error) {
+      if (error instanceof InitRefusal && error.refusal.code === refusalCodes.noSuchRun) return;
+      throw error;
+    }
+    if (wanted.graceMs === null) return;
+    const killAtBootMs = this.#options.clock.bootMs() + wanted.graceMs;
+    entry.record = { ...entry.record, killAtBootMs };
+    await table.save(entry);
+    this.#killLater(order, found);
+  }
+
+  #killLater(order: LifeOrder, found: { readonly table: ProcessTable; readonly entry: ProcessEntry }): void {
+    const { killAtBootMs } = found.entry.record;
+    if (killAtBootMs === null || !found.entry.isLive) return;
+    const wanted = { signal: constants.signals.SIGKILL, target: 'tree', graceMs: null } as const;
+    this.#after(Math.max(0, killAtBootMs - this.#options.clock.bootMs()), () => this.#signal(order, found, wanted));
+  }
+
+  async #cleanUpAtEnd(table: ProcessTable, entry: ProcessEntry): Promise<void> {
+    await entry.until(() => !entry.isLive, new AbortController().signal);
+    this.#cleanUpLater(table, entry, cleanupMs);
+  }
+
+  #cleanUpLater(table: ProcessTable, entry: ProcessEntry, delayMs: number): void {
+    this.#after(delayMs, async () => {
+      if (table.find(entry.record.processId) !== entry || entry.isLive) return;
+      if (entry.followers > 0) this.#cleanUpLater(table, entry, Math.max(delayMs, 100));
+      else await table.remove(entry);
+    });
+  }
+
+  #after(delayMs: number, work: () => Promise<void>): void {
+    const timer = setTimeout(() => {
+      this.#timers.delete(timer);
+      work().catch((error: unknown) => this.#options.log.warn('What was due for a process failed.', { error }));
+    }, delayMs);
+    this.#timers.add(timer);
+  }
+
+  async #find(order: ProcessOrder): Promise<{ table: ProcessTable; entry: ProcessEntry }> {
+    const table = await this.#table(order);
+    return { table, entry: table.get(order.process) };
+  }
+
+  #table(order: LifeOrder): Promise<ProcessTable> {
+    const { record, client, directory } = this.#options.get(order.sandboxId);
+    refuseOlderLife(record, order);
+    const { generation } = record;
+    const open = this.#tables.get(order.sandboxId);
+    if (open?.generation === generation) return open.table;
+    const { clock, log, removeTree } = this.#options;
+    const table = this.forget(order.sandboxId).then(async () => {
+      const opened = await ProcessTable.open({ directory, generation, client, clock, log, removeTree });
+      for (const entry of opened.inOrder()) {
+        this.#killLater({ sandboxId: order.sandboxId, generation }, { table: opened, entry });
+        if (entry.record.autoCleanup) void this.#cleanUpAtEnd(opened, entry);
+      }
+      return opened;
+    });
+    this.#tables.set(order.sandboxId, { generation, table });
+    // One that could not be opened is tried again by the next who asks.
+    table.catch(() => {
+      if (this.#tables.get(order.sandboxId)?.table === table) this.#tables.delete(order.sandboxId);
+    });
+    return table;
+  }
+}
+
+async function viewOf(table: ProcessTable, entry: ProcessEntry): Promise<NodeProcess> {
+  return processOf(entry.record, await table.rangeOf(entry));
+}
+
+interface Place {
+  readonly isLive: boolean;
+  readonly sequence: number;
+}
+
+function placeOf({ isLive, record }: ProcessEntry): string {
+  return `${isLive ? 'r' : 'e'}${record.sequence}`;
+}
+
+function parsePlace(text: string): Place {
+  const match = /^([re])(\d{1,15})$/.exec(text);
+  if (match !== null) return { isLive: match[1] === 'r', sequence: Number(match[2]) };
+  throw new PlatformError('invalid_request', 'This cursor was not made by this list.', { details: { path: 'cursor' } });
+}
+
+/** One that ends while somebody pages may come a second time; none is left out. */
+function isBehind({ isLive, record }: ProcessEntry, after: Place): boolean {
+  if (isLive !== after.isLive) return !isLive;
+  return record.sequence < after.sequence;
+}

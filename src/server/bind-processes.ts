@@ -1,0 +1,42 @@
+/** The routes of processes, bound in one line each. */
+import { routes } from '../protocol/index.ts';
+import type { EventStreams } from './event-stream.ts';
+import type { Exchange } from './exchange.ts';
+import type { ProcessesPort } from './processes-port.ts';
+import type { Handle } from './route-binding.ts';
+
+export function bindProcesses(handle: Handle, processes: ProcessesPort, streams: EventStreams): void {
+  handle(routes.startProcess, ({ caller, params, conditions, body }) =>
+    processes.start(caller, params.sandboxId, conditions, body),
+  );
+  handle(routes.listProcesses, ({ caller, params, query }) => processes.list(caller, params.sandboxId, query));
+  handle(routes.getProcess, ({ caller, params }) => processes.get(caller, params));
+  handle(routes.readProcessOutput, ({ caller, params, query, exchange }) => {
+    const from = { ...query, ...lastEventId(exchange) };
+    if (!streams.isWanted(exchange)) return processes.output(caller, params, from, exchange.ending);
+    const items = processes.follow(caller, params, from, exchange.ending);
+    return streams.answerFrom(exchange, items, (item) => item.cursor);
+  });
+  handle(routes.writeProcessStdin, ({ caller, params, conditions, body }) =>
+    processes.writeStdin(caller, params, conditions, body),
+  );
+  handle(routes.signalProcess, ({ caller, params, conditions, body }) =>
+    processes.signal(caller, params, conditions, body),
+  );
+  handle(routes.killProcesses, ({ caller, params, conditions, body }) =>
+    processes.killAll(caller, params.sandboxId, conditions, body),
+  );
+  handle(routes.waitProcess, ({ caller, params, query, exchange }) =>
+    processes.wait(caller, params, query, exchange.ending),
+  );
+  handle(routes.removeProcess, ({ caller, params, conditions }) => processes.remove(caller, params, conditions));
+  handle(routes.probePort, ({ caller, params, query, exchange }) =>
+    processes.probePort(caller, params, query, exchange.ending),
+  );
+}
+
+/** What the reader saw last goes before where it began: it is the same URL that is asked again. Checked as a cursor by control. */
+function lastEventId(exchange: Exchange): { cursor?: string } {
+  const text = exchange.request.headers['last-event-id'];
+  return typeof text === 'string' && text !== '' ? { cursor: text } : {};
+}

@@ -1,0 +1,66 @@
+/** What the server asks of control about processes, in the shapes of the routes. */
+import type { Caller } from '../control/index.ts';
+import type { BodyOf, Conditions, ProcessOutputItem, QueryOf, ResultOf, routes, SandboxId } from '../protocol/index.ts';
+import type { Shown } from './control-port.ts';
+
+type Routes = typeof routes;
+type Body<Name extends keyof Routes> = BodyOf<Routes[Name]>;
+type Query<Name extends keyof Routes> = QueryOf<Routes[Name]>;
+type Result<Name extends keyof Routes> = Promise<Shown<ResultOf<Routes[Name]>>>;
+
+/** The process by id or by name. */
+export interface Address {
+  readonly sandboxId: SandboxId;
+  readonly process: string;
+}
+
+export interface ProcessesPort {
+  start(
+    caller: Caller,
+    sandboxId: SandboxId,
+    conditions: Conditions,
+    body: Body<'startProcess'>,
+  ): Result<'startProcess'>;
+  get(caller: Caller, address: Address): Result<'getProcess'>;
+  list(caller: Caller, sandboxId: SandboxId, query: Query<'listProcesses'>): Result<'listProcesses'>;
+  output(
+    caller: Caller,
+    address: Address,
+    query: Query<'readProcessOutput'>,
+    signal: AbortSignal,
+  ): Result<'readProcessOutput'>;
+  /** Ends with the tree; `signal` ends the reading. */
+  follow(
+    caller: Caller,
+    address: Address,
+    query: Query<'readProcessOutput'>,
+    signal: AbortSignal,
+  ): AsyncIterable<Shown<ProcessOutputItem>>;
+  writeStdin(
+    caller: Caller,
+    address: Address,
+    conditions: Conditions,
+    body: Body<'writeProcessStdin'>,
+  ): Result<'writeProcessStdin'>;
+  signal(
+    caller: Caller,
+    address: Address,
+    conditions: Conditions,
+    body: Body<'signalProcess'>,
+  ): Result<'signalProcess'>;
+  killAll(
+    caller: Caller,
+    sandboxId: SandboxId,
+    conditions: Conditions,
+    body: Body<'killProcesses'>,
+  ): Result<'killProcesses'>;
+  /** `signal` ends the waiting and nothing else. */
+  wait(caller: Caller, address: Address, query: Query<'waitProcess'>, signal: AbortSignal): Result<'waitProcess'>;
+  remove(caller: Caller, address: Address, conditions: Conditions): Promise<void>;
+  probePort(
+    caller: Caller,
+    params: { readonly sandboxId: SandboxId; readonly port: number },
+    query: Query<'probePort'>,
+    signal: AbortSignal,
+  ): Result<'probePort'>;
+}

@@ -1,0 +1,189 @@
+/** Processes and the death of server or node: what runs goes on, nothing runs twice, and every byte and exit is there afterwards. */
+import { randomUUID } from 'node:crypto';
+import { access, readdir } from 'node:fs/promises';
+import { join } from 'node:path';
+import { kill } from 'node:process';
+import { afterAll, beforeAll, expect, vi } from 'vitest';
+import { isPlatformError } from '../../src/protocol/index.ts';
+import { briskSettings, impatient, interrupted, patience, untilAnswered } from '../support/crashes.ts';
+import { initPid } from '../support/node-leftovers.ts';
+import { Platform } from '../support/platform.ts';
+import { outputOf, waitForFile } from '../support/processes.ts';
+import { requires, testWith } from '../support/requires.ts';
+
+const test = testWith(requires.root, requires.cgroups);
+
+let platform: Platform;
+let id: string;
+beforeAll(async () => {
+  platform = await Platform.start({ node: 'process', settings: briskSettings });
+  id = (await platform.client.sandboxes.create()).id;
+});
+afterAll(() => platform.close());
+
+const sandboxNow = () => untilAnswered(() => platform.client.sandboxes.connect(id));
+
+/** Starts it again under the same key, and tells what the starts left. */
+async function repeat(command: string, idempotencyKey: string) {
+  const sandbox = await sandboxNow();
+  const process = await untilAnswered(() => sandbox.processes.start(command, { idempotencyKey }));
+  await untilAnswered(() => process.wait({ for: 'tree' }));
+  const { stdout } = await untilAnswered(() => sandbox.exec(`cat /tmp/${idempotencyKey}`));
+  return { id: process.id, exitCode: process.view.exit?.exitCode, lines: stdout.split('\n').length - 1, process };
+}
+
+const serverPoints = [
+  'after-journal-operation',
+  'before-process-on-node',
+  'after-process-on-node',
+  'before-store-answer',
+  'before-store-answer>store-before-commit',
+  'before-store-answer>store-after-commit',
+  'after-store-answer',
+];
+for (const point of serverPoints) {
+  test(`K22: a server killed at "${point}" of a start: it ran once, and the repeat is answered with it`, async () => {
+    await platform.restartServer(`${point}=crash`);
+    const key = randomUUID();
+    const command = `echo ran >> /tmp/${key}; echo said; exit 7`;
+    const sandbox = await impatient(platform).sandboxes.connect(id);
+    await interrupted(platform.server, sandbox.processes.start(command, { idempotencyKey: key }));
+    await platform.startServer();
+
+    const first = await repeat(command, key);
+    expect(first).toMatchObject({ lines: 1, exitCode: 7 });
+    expect(await outputOf(first.process)).toEqual({ stdout: 'said\n', stderr: '', kinds: ['exited', 'ended'] });
+    expect(await repeat(command, key)).toMatchObject({ id: first.id, lines: 1, exitCode: 7 });
+  });
+}
+
+const nodePoints = [
+  'node-process-before-record',
+  'node-process-before-start',
+  'node-process-after-start',
+  'node-process-before-answer',
+];
+for (const point of nodePoints) {
+  test(`K22: E128: a node killed at "${point}": the caller hears that nobody knows, and it runs once`, async () => {
+    await platform.killNode();
+    await platform.startNode(`${point}=crash`);
+    const key = randomUUID();
+    const command = `echo ran >> /tmp/${key}; echo said; exit 8`;
+    const sandbox = await untilAnswered(() => impatient(platform).sandboxes.connect(id));
+    const lost = untilAdmitted(() => sandbox.processes.start(command, { idempotencyKey: key }));
+    expect(await interrupted(platform.node!, lost)).toEqual({ code: 'outcome_unknown' });
+    await platform.startNode();
+
+    const first = await repeat(command, key);
+    expect(first).toMatchObject({ lines: 1, exitCode: 8 });
+    expect((await outputOf(first.process)).stdout).toBe('said\n');
+    expect(await repeat(command, key)).toMatchObject({ id: first.id, lines: 1 });
+    const { items } = await (await sandboxNow()).processes.list();
+    expect(items.filter(({ view }) => view.running)).toEqual([]);
+  });
+}
+
+/** A node that has just been started may not be reached yet: that is no answer to the question of this test. */
+async function untilAdmitted<Result>(ask: () => Promise<Result>): Promise<Result> {
+  for (;;) {
+    try {
+      return await ask();
+    } catch (error) {
+      if (!isPlatformError(error, 'node_unavailable', 'sandbox_unavailable')) throw error;
+    }
+  }
+}
+
+test('K22: a start that was cut off is in doubt in a later life of its sandbox, and does not run there', async () => {
+  const sandbox = await platform.client.sandboxes.create();
+  await platform.restartServer('after-journal-operation=crash');
+  const key = randomUUID();
+  const cutOff = (await impatient(platform).sandboxes.connect(sandbox.id)).processes.start('echo ran >> /root/ran', {
+    idempotencyKey: key,
+  });
+  await interrupted(platform.server, cutOff);
+  await platform.startServer();
+  const next = await platform.client.sandboxes.connect(sandbox.id);
+  const first = next.generation;
+  await next.stop();
+  await next.start();
+  const again = next.processes.start('echo ran >> /root/ran', { idempotencyKey: key, generation: first });
+  await expect(again).rejects.toMatchObject({ code: 'operation_in_doubt' });
+  expect((await next.exec('cat /root/ran')).exitCode).toBe(1);
+  await next.delete();
+});
+
+test('E84: output and exit of a process that ran and ended while server and node were dead are complete', async () => {
+  const sandbox = await sandboxNow();
+  const name = randomUUID();
+  const go = `/root/${name}`;
+  const process = await sandbox.processes.start(
+    `echo begun; ${waitForFile(go)}; seq 1 50000; echo err >&2; touch ${go}.done; exit 23`,
+  );
+  await process.waitForLog('begun');
+  // Started before the deaths, so that nobody is needed for it afterwards.
+  await sandbox.processes.start(`sleep 2; touch ${go}`);
+  await platform.killServer();
+  await platform.killNode();
+  const done = join(platform.nodeDirectory, 'sandboxes', id, 'upper', 'root', `${name}.done`);
+  await vi.waitFor(() => access(done), patience);
+  await platform.startNode();
+  await platform.startServer();
+
+  const found = await (await sandboxNow()).processes.get(process.id);
+  await found.wait({ for: 'tree' });
+  expect(found.view.exit).toMatchObject({ exitCode: 23, killed: false });
+  const { stdout, stderr, kinds } = await outputOf(found);
+  expect(stdout).toBe(`begun\n${Array.from({ length: 50_000 }, (_, i) => `${i + 1}\n`).join('')}`);
+  expect({ stderr, kinds }).toEqual({ stderr: 'err\n', kinds: ['exited', 'ended'] });
+});
+
+test('K46: a grace that a node did not live to see is kept by the next one, though nobody asks', async () => {
+  const sandbox = await sandboxNow();
+  const mark = String(800_000 + Math.floor(Math.random() * 100_000));
+  const process = await sandbox.processes.start(
+    `trap "" TERM; (trap "" TERM; exec sleep ${mark}) & echo ready; wait; sleep ${mark}`,
+  );
+  await process.waitForLog('ready');
+  await process.kill({ graceMs: 3_000 });
+  await platform.killNode();
+  await platform.startNode();
+  const left = async () => (await (await sandboxNow()).exec(`pgrep -fx "sleep ${mark}"`)).stdout;
+  await vi.waitFor(async () => expect(await left()).toBe(''), patience);
+  expect((await (await sandboxNow()).processes.get(process.id)).view.exit).toMatchObject({ killed: true });
+});
+
+test('a process whose init was killed has ended, without a code that nobody saw', async () => {
+  const own = await platform.client.sandboxes.create();
+  const process = await own.processes.start('echo up; sleep 600');
+  await process.waitForLog('up');
+  const following = outputOf(process);
+  kill(await initPid(platform.nodeDirectory, own.id), 'SIGKILL');
+  expect(await following).toEqual({ stdout: 'up\n', stderr: '', kinds: ['exited', 'ended'] });
+  const ended = { exitCode: null, signal: null, killed: true, sandboxEnded: true, timedOut: false };
+  expect((await process.refresh()).view).toMatchObject({ running: false, exit: ended });
+  await platform.killNode();
+  await platform.startNode();
+  const after = await untilAnswered(() => process.refresh());
+  expect(after.view).toMatchObject({ running: false, exit: ended });
+  expect((await outputOf(process)).stdout).toBe('up\n');
+  await own.delete();
+});
+
+test('processes of a stopped sandbox can be read until its next life begins, which has none of them', async () => {
+  const own = await platform.client.sandboxes.create();
+  const process = await own.processes.start('echo up; sleep 600');
+  await process.waitForLog('up');
+  await own.stop({ graceMs: 0 });
+  expect((await process.refresh()).view).toMatchObject({ running: false, exit: { killed: true, sandboxEnded: true } });
+  expect((await outputOf(process)).stdout).toBe('up\n');
+  await own.start();
+  await expect(process.refresh()).rejects.toMatchObject({ code: 'process_not_found' });
+  expect((await own.processes.list()).items).toEqual([]);
+  const directory = join(platform.nodeDirectory, 'sandboxes', own.id);
+  await vi.waitFor(async () => {
+    expect(await readdir(join(directory, 'processes'))).toEqual([]);
+    expect(await readdir(join(directory, 'journals'))).toEqual([]);
+  }, patience);
+  await own.delete();
+});
