@@ -109,7 +109,7 @@ async function lookAtMount(dataDirectory: string): Promise<string> {
 async function lookAtInotify(): Promise<string> {
   const instances = Number(await readFile('/proc/sys/fs/inotify/max_user_instances', 'utf8'));
   if (instances >= inotifyInstancesWanted) return `${instances} inotify instances a user.`;
-  throw new Error(`Only ${instances} inotify instances a user, and sandboxes may share them.`);
+  throw new Error(`Only ${instances} inotify instances for each sandbox: some development servers want more.`);
 }
 
 function attempt(name: string, fix: string, run: () => Promise<string>): Promise<Finding> {
