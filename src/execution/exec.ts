@@ -52,7 +52,7 @@ async function attempt(
   const stderr = new KeptOutput({ limitBytes: order.outputLimitBytes });
   let startedAtMs = context.clock.nowMs();
   const askedAt = performance.now();
-  const running = runOnConnection(context.client.openRun(), {
+  const running = runOnConnection(context.client.runs.take(), {
     request,
     stdin: order.stdin,
     hooks: {

@@ -12,6 +12,7 @@ import { PlatformError } from '../protocol/index.ts';
 import { ControlConnection } from './control-connection.ts';
 import { FileWorkers } from './files/worker-pool.ts';
 import { InitAddress } from './init-address.ts';
+import { RunLines } from './run-lines.ts';
 
 /** Pauses before each attempt to find init again. A dead init refuses at once; a busy one is found within this. */
 const reconnectPausesMs: readonly number[] = [0, 20, 100, 500];
@@ -19,6 +20,8 @@ const reconnectPausesMs: readonly number[] = [0, 20, 100, 500];
 export class InitClient {
   /** For the files of this life; ends with it. */
   readonly files: FileWorkers;
+  /** For stateless commands, one after another. */
+  readonly runs: RunLines;
   readonly #address: InitAddress;
   readonly #generation: number;
   readonly #gone = Promise.withResolvers<void>();
@@ -29,6 +32,7 @@ export class InitClient {
     this.#address = address;
     this.#generation = generation;
     this.files = new FileWorkers({ connect: () => address.connect(), generation });
+    this.runs = new RunLines(() => address.connect());
     this.#control = Promise.resolve(control);
     this.#follow(control);
   }
@@ -69,7 +73,7 @@ export class InitClient {
     return await ControlConnection.open(this.#address.connect(), { generation: this.#generation });
   }
 
-  /** A new connection for one run or one relay; the caller ends it. */
+  /** A new connection for one run with a journal or one relay; the caller ends it. */
   openRun(): Socket {
     return this.#address.connect();
   }
@@ -78,6 +82,7 @@ export class InitClient {
     if (this.#closed) return;
     this.#closed = true;
     this.files.close();
+    this.runs.close();
     const control = await this.#control.catch(() => undefined);
     control?.close();
     await this.#address.close();

@@ -31,6 +31,14 @@ export type RunEnd =
   /** `admitted`: init was reached, so the command may have run. */
   | { readonly kind: 'lost'; readonly admitted: boolean; readonly error: Error };
 
+/** A connection for one run, and what becomes of it when init would take another on it. */
+export interface RunLine {
+  readonly socket: Socket;
+  /** It served a run before. */
+  readonly isGreeted: boolean;
+  giveBack(): void;
+}
+
 export interface RunHooks {
   readonly onStarted: () => void;
   readonly onOutput: (stream: 'stdout' | 'stderr', bytes: Buffer) => void;
@@ -41,12 +49,13 @@ export interface RunHooks {
  * still to read. Init therefore closes after us, never before.
  */
 export function runOnConnection(
-  socket: Socket,
+  line: RunLine,
   options: { readonly request: RunRequest; readonly stdin: Uint8Array | null; readonly hooks: RunHooks },
 ): Promise<RunEnd> {
-  const run = new Run(socket, options.hooks);
+  const run = new Run(line, options);
+  const hello = line.isGreeted ? [] : [helloFrame(connectionKinds.run)];
   const stdin = options.stdin === null ? [] : stdinFrames(options.stdin);
-  socket.write(Buffer.concat([helloFrame(connectionKinds.run), runFrame(options.request), ...stdin]));
+  line.socket.write(Buffer.concat([...hello, runFrame(options.request), ...stdin]));
   return run.end;
 }
 
@@ -59,24 +68,37 @@ function stdinFrames(bytes: Uint8Array): Buffer[] {
 }
 
 class Run {
+  readonly #line: RunLine;
   readonly #socket: Socket;
   readonly #hooks: RunHooks;
   readonly #reader = new FrameReader({ limitBytes: initFrameLimitBytes });
   readonly #end = Promise.withResolvers<RunEnd>();
   #state: 'connecting' | 'connected' | 'greeted' | 'started' | 'exited' | 'over' = 'connecting';
   #exit: Extract<RunEnd, { kind: 'exited' }> | undefined;
+  readonly #isReusable: boolean;
+  #isTreeOver = false;
   #treeTimer: NodeJS.Timeout | undefined;
 
-  constructor(socket: Socket, hooks: RunHooks) {
+  constructor(line: RunLine, options: { readonly hooks: RunHooks; readonly stdin: Uint8Array | null }) {
+    const { socket, isGreeted } = line;
+    this.#line = line;
     this.#socket = socket;
-    this.#hooks = hooks;
-    socket.on('connect', () => {
-      if (this.#state === 'connecting') this.#state = 'connected';
-    });
-    socket.on('data', (chunk: Buffer) => this.#read(chunk));
-    socket.on('error', (error) => this.#lose(error));
-    socket.on('close', () => this.#lose(new Error('Init closed the connection.')));
+    this.#hooks = options.hooks;
+    // Input may still be on its way when a command has ended: init takes no other run behind it.
+    this.#isReusable = options.stdin === null;
+    if (isGreeted) this.#state = 'greeted';
+    else socket.on('connect', this.#onConnect);
+    socket.on('data', this.#onData);
+    socket.on('error', this.#onError);
+    socket.on('close', this.#onClose);
   }
+
+  readonly #onConnect = () => {
+    if (this.#state === 'connecting') this.#state = 'connected';
+  };
+  readonly #onData = (chunk: Buffer) => this.#read(chunk);
+  readonly #onError = (error: Error) => this.#lose(error);
+  readonly #onClose = () => this.#lose(new Error('Init closed the connection.'));
 
   get end(): Promise<RunEnd> {
     return this.#end.promise;
@@ -88,6 +110,8 @@ class Run {
         if (this.#state === 'over') return;
         this.#take(parseRunAnswer(frame));
       }
+      // The end of the tree, where it comes with that of the leader, makes the connection good for another run.
+      if (this.#state === 'exited' && this.#exit !== undefined && !isForced(this.#exit)) this.#settle(this.#exit);
     } catch (error) {
       this.#lose(error as Error);
     }
@@ -118,6 +142,7 @@ class Run {
         break;
       case 'tree ended':
         this.#step('exited', 'exited');
+        this.#isTreeOver = true;
         this.#settle(this.#exit!);
         break;
       default:
@@ -136,9 +161,7 @@ class Run {
     const durationMs = Math.max(0, answer.endedBootMs - answer.startedBootMs);
     const exit = { kind: 'exited', waitStatus: answer.waitStatus, cause: answer.cause, durationMs } as const;
     this.#exit = exit;
-    const forced = answer.cause === 'timeout' || answer.cause === 'asked';
-    if (forced) this.#treeTimer = setTimeout(() => this.#settle(exit), treeEndTimeoutMs);
-    else this.#settle(exit);
+    if (isForced(exit)) this.#treeTimer = setTimeout(() => this.#settle(exit), treeEndTimeoutMs);
   }
 
   #step(from: 'connected' | 'greeted' | 'started' | 'exited', to: 'greeted' | 'started' | 'exited'): void {
@@ -155,6 +178,18 @@ class Run {
     this.#state = 'over';
     clearTimeout(this.#treeTimer);
     this.#end.resolve(end);
-    this.#socket.destroy();
+    if (!this.#isTreeOver || !this.#isReusable) {
+      this.#socket.destroy();
+      return;
+    }
+    this.#socket.off('connect', this.#onConnect);
+    this.#socket.off('data', this.#onData);
+    this.#socket.off('error', this.#onError);
+    this.#socket.off('close', this.#onClose);
+    this.#line.giveBack();
   }
+}
+
+function isForced(exit: Extract<RunEnd, { kind: 'exited' }>): boolean {
+  return exit.cause === 'timeout' || exit.cause === 'asked';
 }

@@ -77,7 +77,8 @@ test('E9: without stdin a reader finds its end at once; given bytes arrive', asy
 test('E10: a background child that holds stdout does not delay the result', async () => {
   const result = await sandbox.exec('sleep 600 & echo started');
   expect(result).toMatchObject({ stdout: 'started\n', exitCode: 0 });
-  await sandbox.exec('pkill -x sleep');
+  // The child may not have become `sleep` yet.
+  await sandbox.exec('until pkill -x sleep; do :; done', { timeoutMs: 20_000 });
 });
 
 test('E11: E13: a timeout returns what there was, says so, and puts no text of ours into it', async () => {

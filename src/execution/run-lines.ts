@@ -1,0 +1,66 @@
+/**
+ * Connections to init for runs. Most commands end with everything they started; init then takes another run on the same connection, which
+ * saves a connect and an accept for each.
+ *
+ * Invariants:
+ *  - An idle connection serves nobody: whatever comes on it, or its end, removes it.
+ *  - After `close` none is idle and none becomes so.
+ */
+import type { Socket } from 'node:net';
+import type { RunLine } from './run-connection.ts';
+
+/** More are closed: they would only be of use to another burst of the same size. */
+const idleMax = 32;
+
+export class RunLines {
+  readonly #connect: () => Socket;
+  readonly #idle: Socket[] = [];
+  #isClosed = false;
+
+  constructor(connect: () => Socket) {
+    this.#connect = connect;
+  }
+
+  take(): RunLine {
+    const socket = this.#idle.pop();
+    if (socket === undefined) return this.#lineOf(this.#connect(), false);
+    socket.off('data', destroy);
+    socket.off('error', destroy);
+    socket.off('close', this.#forget);
+    return this.#lineOf(socket, true);
+  }
+
+  close(): void {
+    this.#isClosed = true;
+    for (const socket of [...this.#idle]) socket.destroy();
+  }
+
+  get idle(): number {
+    return this.#idle.length;
+  }
+
+  #lineOf(socket: Socket, isGreeted: boolean): RunLine {
+    return { socket, isGreeted, giveBack: () => this.#keep(socket) };
+  }
+
+  #keep(socket: Socket): void {
+    if (this.#isClosed || socket.destroyed || this.#idle.length >= idleMax) {
+      socket.on('error', destroy);
+      socket.destroy();
+      return;
+    }
+    socket.on('data', destroy);
+    socket.on('error', destroy);
+    socket.on('close', this.#forget);
+    this.#idle.push(socket);
+  }
+
+  readonly #forget = () => {
+    const open = this.#idle.filter((socket) => !socket.destroyed);
+    this.#idle.splice(0, this.#idle.length, ...open);
+  };
+}
+
+function destroy(this: Socket): void {
+  this.destroy();
+}
