@@ -7,7 +7,7 @@ import { setTimeout as delay } from 'node:timers/promises';
 import type { FaultPoints } from '../base/index.ts';
 import { InitClient } from '../execution/index.ts';
 import type { Cgroups, OpenGuard, Spawner } from '../isolation/index.ts';
-import type { SandboxId } from '../protocol/index.ts';
+import { PlatformError, type SandboxId } from '../protocol/index.ts';
 import { uidBaseOf } from './id-slots.ts';
 import type { NodePaths } from './node-paths.ts';
 import type { NodeRecord } from './node-record.ts';
@@ -58,7 +58,10 @@ export class SandboxLives {
         endFile: endFileName(record.generation),
       });
       await this.#faults.hit('node-after-spawn');
-      return await InitClient.connect({ directory, generation: record.generation });
+      return await InitClient.connect({ directory, generation: record.generation }).catch((cause: unknown) => {
+        // It was there a moment ago: its deadline came first, or somebody killed it.
+        throw new PlatformError('sandbox_unavailable', 'The sandbox ended before it could be used.', { cause });
+      });
     } catch (error) {
       await this.clear(sandboxId);
       throw error;

@@ -14,6 +14,8 @@ let apart: Platform;
 beforeAll(async () => {
   inside = await Platform.start({ settings: briskSettings });
   apart = await Platform.start({ node: 'process', settings: briskSettings });
+  // The first one waits for the template: no deadline of a test may pass meanwhile.
+  for (const platform of [inside, apart]) await (await platform.client.sandboxes.create()).delete();
 });
 afterEach(async () => {
   await removeSandboxes(inside);
