@@ -36,7 +36,7 @@ let kept: RawSandbox | undefined;
 
 async function open(options: { directory: string; layersDirectory: string; initProgram: string }): Promise<void> {
   await mkdir(options.directory, { recursive: true, mode: 0o700 });
-  const spawner = new Spawner({ program: options.initProgram });
+  const spawner = new Spawner({ program: options.initProgram, directory: options.directory });
   await spawner.ready();
   const cgroups = await Cgroups.open({ dataDirectory: options.directory });
   const template = await new HostTemplate({ directory: options.layersDirectory }).ensure();
