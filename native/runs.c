@@ -277,14 +277,11 @@ static void announce_tree(struct run *run)
 	if (connection != NULL) {
 		struct frame frame = frame_begin(&connection->out, TREE_ENDED);
 		frame_end(&frame);
-		if ((run->flags & (RUN_STDIN | RUN_TERMINAL)) != 0 || run->journal != NULL) {
+		/* No input of a plain run can be on its way any more: the connection takes another. */
+		if ((run->flags & (RUN_STDIN | RUN_TERMINAL)) != 0 || run->journal != NULL)
 			connection_finish(connection);
-		} else {
-			/* No input of this run can be on its way any more: the connection takes another. */
-			connection->run = NULL;
-			run->connection = NULL;
-			connection_touch(connection);
-		}
+		else
+			connection->run = NULL, run->connection = NULL, connection_touch(connection);
 	}
 	run->tree_announced = true;
 	run->record->state = ALL_ENDED;

@@ -364,6 +364,7 @@ test('E131: E133: file calls leave no shell, no session and no record behind', a
   const watch = await own.files.watch('.');
   watch.close();
   await new Response(await own.files.download('.')).bytes();
-  expect((await own.exec(['pgrep', '-cx', 'bash|sh|tar'])).stdout).toBe('0\n');
+  const left = async () => (await own.exec(['pgrep', '-cx', 'bash|sh|tar'])).stdout;
+  await expect.poll(left, { timeout: 20_000 }).toBe('0\n');
   await own.delete();
 });

@@ -138,5 +138,6 @@ test("E127: the call's author goes before the sandbox's environment, which goes 
 
 test('E131: git leaves no process behind', async () => {
   await sandbox.git.status({ path: '/tmp/seed' });
-  expect((await sandbox.exec(['pgrep', '-cx', 'git|bash|sh'])).stdout).toBe('0\n');
+  const left = async () => (await sandbox.exec(['pgrep', '-cx', 'git|bash|sh'])).stdout;
+  await expect.poll(left, { timeout: 20_000 }).toBe('0\n');
 });

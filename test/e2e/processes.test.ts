@@ -167,7 +167,7 @@ test('E92: a signal to an ended process changes nothing; an unknown one is not f
 });
 
 test('E94: a timeout keeps the output and leaves nothing of the tree', async () => {
-  const process = await sandbox.processes.start('echo before; setsid sleep 4444 & sleep 4444', { timeoutMs: 300 });
+  const process = await sandbox.processes.start('echo before; setsid sleep 4444 & sleep 4444', { timeoutMs: 1_500 });
   await process.wait({ for: 'tree' });
   expect(process.view.exit).toMatchObject({ timedOut: true, exitCode: 143, signal: 'SIGTERM' });
   expect((await outputOf(process)).stdout).toBe('before\n');
