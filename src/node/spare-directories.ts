@@ -7,6 +7,7 @@
  *  - At most `limit` are ready, and one is being made.
  *  - A failure here is never a caller's: who finds no spare makes its own.
  */
+import { randomBytes } from 'node:crypto';
 import { rename, rm } from 'node:fs/promises';
 import { join } from 'node:path';
 import { makeSandboxDirectory } from './sandbox-files.ts';
@@ -16,6 +17,8 @@ const defaultLimit = 16;
 export class SpareDirectories {
   readonly #parent: string;
   readonly #limit: number;
+  /** Names of an earlier life of the node are being removed while this one makes its own. */
+  readonly #prefix = randomBytes(6).toString('hex');
   readonly #ready: string[] = [];
   #made = 0;
   #filling: Promise<void> | undefined;
@@ -47,7 +50,7 @@ export class SpareDirectories {
 
   async #fillUp(): Promise<void> {
     while (!this.#closed && this.#ready.length < this.#limit) {
-      const path = join(this.#parent, `${this.#made++}`);
+      const path = join(this.#parent, `${this.#prefix}-${this.#made++}`);
       try {
         await makeSandboxDirectory(path);
       } catch {
