@@ -2,7 +2,7 @@
 import { deepEqual, equal, ok } from 'node:assert/strict';
 import { isPlatformError, PlatformError } from '../../src/protocol/index.ts';
 import { Sandbox } from '../../src/sdk/index.ts';
-import { impatient, untilAnswered } from './crashes.ts';
+import { eventually, impatient, untilAnswered } from './crashes.ts';
 import type { Platform } from './platform.ts';
 import type { SeededRandom } from './seeded-random.ts';
 
@@ -237,7 +237,8 @@ export class CrashWorker {
   async checkShared(): Promise<void> {
     const { platform, shared } = this.#options;
     const sandbox = await platform.client.sandboxes.connect(shared.id);
-    const { stdout } = await sandbox.exec('cat /root/tokens 2>/dev/null');
+    // A lease that was given up while its node was away counts until the node knows.
+    const { stdout } = await eventually(() => sandbox.exec('cat /root/tokens 2>/dev/null'));
     const tokens = stdout
       .split('\n')
       .filter((line) => line !== '')
