@@ -47,7 +47,7 @@ export interface RouteSpec<
   readonly resultKind: 'json' | 'bytes';
   /** What `If-Match` holds: the version of a record, or the etag of a file. */
   readonly ifMatch: 'version' | 'etag';
-  /** What a server that is stopping or a client that repeats should know: how long it may take at most. */
+  /** Derived: everything but a GET. It takes conditions as headers, and its outcome may be unknown to a client that lost the answer. */
   readonly isMutation: boolean;
 }
 
