@@ -1,6 +1,9 @@
 /** What init's refusal of a run means to whoever ordered it. Nothing ran. */
+import { constants } from 'node:os';
 import { PlatformError } from '../protocol/index.ts';
 import { type Refusal, refusalCodes } from './init-protocol.ts';
+
+const { errno } = constants;
 
 export interface RefusedRun {
   readonly runId: string;
@@ -21,7 +24,11 @@ export function runRefusal(run: RefusedRun, refusal: Refusal): PlatformError {
         details: { ...details, user: run.user },
       });
     case refusalCodes.fork:
-      return new PlatformError('limit_exceeded', "The sandbox's process limit is reached; nothing ran.", { details });
+      return new PlatformError(
+        'limit_exceeded',
+        `The sandbox's ${refusal.errno === errno.ENOMEM ? 'memory' : 'process'} limit is reached; nothing ran.`,
+        { details },
+      );
     case refusalCodes.initLimit:
       return new PlatformError('limit_exceeded', `The sandbox takes no more runs now (${refusal.text}); nothing ran.`);
     case refusalCodes.startedBefore:

@@ -3,8 +3,9 @@ import { execFile } from 'node:child_process';
 import { readFile } from 'node:fs/promises';
 import { promisify } from 'node:util';
 import { afterAll, beforeAll, expect, test } from 'vitest';
+import { PlatformError } from '../../src/protocol/index.ts';
 import { AttackRig, type Target } from '../support/attack-rig.ts';
-import { plainSpec } from '../support/node-orders.ts';
+import { plainSpec, type TextOutcome } from '../support/node-orders.ts';
 import { describeWith, requires } from '../support/requires.ts';
 
 const mebibyte = 1024 * 1024;
@@ -56,10 +57,12 @@ describeWith(
     const init = await target.initPid();
     const fill = await target.run('head -c 256M /dev/zero > /dev/shm/full');
     expect(fill.exitCode).not.toBe(0);
-    // The memory stays used after its writer is gone: whatever is started now meets the limit, or crawls for lack of cache.
+    // The memory stays used after its writer is gone: what is started now meets the limit at its fork or later, or crawls for lack of cache.
     for (let i = 0; i < 3; i++) {
-      const { exitCode } = await target.run(['/attack', 'hog', '8'], { timeoutMs: 500 });
-      expect(exitCode).toBeGreaterThan(128);
+      const outcome = await target.run(['/attack', 'hog', '8'], { timeoutMs: 500 }).catch((error: unknown) => error);
+      if (outcome instanceof PlatformError)
+        expect(outcome).toMatchObject({ code: 'limit_exceeded', message: expect.stringContaining('memory limit') });
+      else expect((outcome as TextOutcome).exitCode).toBeGreaterThan(128);
     }
     expect(await target.initPid()).toBe(init);
     await answers(neighbour);
