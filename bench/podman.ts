@@ -1,10 +1,16 @@
-/** The peer outside: one container per command on the same skeleton and the same /usr. Measured only where it is installed. */
+/**
+ * The peer outside: one container per command on the same skeleton and the same /usr. Measured only where it is installed.
+ * Its runtime refuses a machine with both versions of cgroups mounted, so there it gets a mount namespace without the second.
+ */
 import { execFile } from 'node:child_process';
+import { existsSync } from 'node:fs';
 import { promisify } from 'node:util';
 import { HostTemplate } from '../src/layers/index.ts';
 import type { Scope } from './row.ts';
 import { layersDirectoryOf } from './start.ts';
 
+const hybridMount = '/sys/fs/cgroup/unified';
+const withoutHybrid = ['-m', 'sh', '-c', `umount ${hybridMount}; exec "$@"`, 'sh'];
 const execute = promisify(execFile);
 
 export interface Podman {
@@ -28,9 +34,10 @@ export async function findPodman(scope: Scope): Promise<Podman | undefined> {
   ];
   // `:O` puts a writable overlay on the tree, as a sandbox has one.
   const options = ['run', '--rm', '--network', 'none', ...limits, '-v', '/usr:/usr:ro', '--rootfs', `${layers[0]}:O`];
+  const [program, before] = existsSync(hybridMount) ? ['unshare', withoutHybrid] : ['env', []];
   return {
     run: async () => {
-      await execute('podman', [...options, 'true']);
+      await execute(program, [...before, 'podman', ...options, 'true']);
     },
   };
 }
