@@ -53,8 +53,9 @@ import { NodePaths } from './node-paths.ts';
 import { type NodeRecord, viewOf, writeRecord } from './node-record.ts';
 import { admitExec, decideCreate, decideSettings, decideStart, refuseOlderLife } from './order-rules.ts';
 import { recoverSandboxes } from './recovery.ts';
-import { clearEarlierLife, readEndReason, writeMetadata, writeOwnNames } from './sandbox-files.ts';
+import { clearEarlierLife, readEndReason, writeMetadata } from './sandbox-files.ts';
 import { SandboxLives } from './sandbox-lives.ts';
+import { SandboxMaking } from './sandbox-making.ts';
 import { SandboxProcesses } from './sandbox-processes.ts';
 import { SpareDirectories } from './spare-directories.ts';
 
@@ -82,7 +83,7 @@ export class SandboxNode implements NodeApi {
   readonly #log: Logger;
   readonly #paths: NodePaths;
   readonly #lives: SandboxLives;
-  readonly #template: HostTemplate;
+  readonly #making: SandboxMaking;
   readonly #slots: IdSlots;
   readonly #spares: SpareDirectories;
   readonly #feed = new EventFeed();
@@ -105,10 +106,18 @@ export class SandboxNode implements NodeApi {
     this.#clock = parts.clock;
     this.#log = options.log ?? silentLogger;
     this.#paths = parts.paths;
-    this.#template = new HostTemplate({ directory: this.#paths.layers });
     this.#spares = new SpareDirectories({ parent: this.#paths.spare });
     this.#slots = new IdSlots({ startAt: parts.identity.slotStart });
     this.#lives = new SandboxLives({ ...parts, faults: this.#faults, openGuards: options.openGuards ?? [] });
+    this.#making = new SandboxMaking({
+      paths: this.#paths,
+      lives: this.#lives,
+      template: new HostTemplate({ directory: this.#paths.layers }),
+      spares: this.#spares,
+      clock: this.#clock,
+      faults: this.#faults,
+      log: this.#log,
+    });
     this.#processes = new SandboxProcesses({
       get: (sandboxId) => {
         this.#refuseWhenClosing();
@@ -273,7 +282,7 @@ export class SandboxNode implements NodeApi {
     const slot = this.#slots.take();
     this.#creating++;
     try {
-      const sandbox = await this.#makeLocked(order, slot);
+      const sandbox = await this.#making.make(order, slot);
       this.#sandboxes.set(sandboxId, sandbox);
       this.#follow(sandbox);
       await this.#faults.hit('node-create-before-answer');
@@ -283,51 +292,6 @@ export class SandboxNode implements NodeApi {
       throw error;
     } finally {
       this.#creating--;
-    }
-  }
-
-  /** The rename at the end is the commit: before it, everything is removed again, by us or by the next start of the node. */
-  async #makeLocked(order: CreateSandboxOrder, slot: number): Promise<Sandbox> {
-    const { sandboxId, generation, version, mark, spec, settings } = order;
-    const template = await this.#template.ensure();
-    const record: NodeRecord = {
-      format: 1,
-      ...{ mark, spec, generation, version, settings, slot },
-      deadlineBootMs: deadlineOf(settings, this.#clock),
-      layers: template.layers.map((path) => path.slice(this.#paths.layers.length + 1)),
-      usrLayers: [...template.usrLayers],
-      bootId: this.#clock.bootId,
-      life: { kind: 'running' },
-    };
-    const directory = this.#paths.unfinished(sandboxId);
-    let client: InitClient | undefined;
-    try {
-      await this.#spares.take(directory);
-      await writeOwnNames(directory, sandboxId);
-      // The record reaches the disk while the spawner works. Metadata is for the commands, and none is admitted yet.
-      const written = Promise.all([writeRecord(directory, record), writeMetadata(directory, settings)]);
-      const [begun, wrote] = await Promise.allSettled([this.#lives.begin(record, directory), written]);
-      if (begun.status === 'fulfilled') client = begun.value;
-      if (begun.status === 'rejected') throw begun.reason;
-      if (wrote.status === 'rejected') throw wrote.reason;
-      await this.#faults.hit('node-create-before-commit');
-      await rename(directory, this.#paths.sandbox(sandboxId));
-      await syncDirectory(this.#paths.sandboxes);
-      return { record, client };
-    } catch (error) {
-      await client?.close();
-      await this.#removeUnfinished(sandboxId, error);
-      throw error;
-    }
-  }
-
-  async #removeUnfinished(sandboxId: SandboxId, cause: unknown): Promise<void> {
-    try {
-      await this.#lives.clear(sandboxId);
-      await this.#lives.removeTree(this.#paths.unfinished(sandboxId));
-    } catch (error) {
-      // The next start of the node removes it; the caller hears why the sandbox could not be made.
-      this.#log.error('A half-made sandbox is left behind until the node starts again.', { sandboxId, cause, error });
     }
   }
 
