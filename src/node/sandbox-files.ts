@@ -3,6 +3,7 @@ import { mkdir, readFile, rm, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { type PreparedFile, prepareFile } from '../base/index.ts';
 import type { EndReason, SandboxId, SandboxSettings } from '../protocol/index.ts';
+import { slotsFileBytes, slotsFileName } from './settings-slots.ts';
 
 /** Directories the spawner expects; `upper` and `usr-upper` become the tops of `/` and `/usr`. */
 const directories = ['upper', 'work', 'usr-upper', 'usr-work', 'shared'] as const;
@@ -10,7 +11,10 @@ const directories = ['upper', 'work', 'usr-upper', 'usr-work', 'shared'] as cons
 /** Makes the directory of a sandbox that is not known yet, writable layers and all. */
 export async function makeSandboxDirectory(directory: string): Promise<void> {
   await mkdir(directory, { mode: 0o700 });
-  await Promise.all(directories.map((name) => mkdir(join(directory, name), { mode: 0o755 })));
+  await Promise.all([
+    ...directories.map((name) => mkdir(join(directory, name), { mode: 0o755 })),
+    writeFile(join(directory, slotsFileName), Buffer.alloc(slotsFileBytes), { mode: 0o600 }),
+  ]);
   const etc = join(directory, 'upper', 'etc');
   await mkdir(etc, { mode: 0o755 });
   await Promise.all(ownFiles.map((name) => writeFile(join(etc, name), '', { mode: 0o644 })));

@@ -57,6 +57,7 @@ import { clearEarlierLife, readEndReason, writeMetadata } from './sandbox-files.
 import { SandboxLives } from './sandbox-lives.ts';
 import { SandboxMaking } from './sandbox-making.ts';
 import { SandboxProcesses } from './sandbox-processes.ts';
+import { SettingsFiles } from './settings-files.ts';
 import { SpareDirectories } from './spare-directories.ts';
 
 const defaultCapacity = 1_000;
@@ -86,6 +87,7 @@ export class SandboxNode implements NodeApi {
   readonly #making: SandboxMaking;
   readonly #slots: IdSlots;
   readonly #spares: SpareDirectories;
+  readonly #settings = new SettingsFiles();
   readonly #feed = new EventFeed();
   readonly #sandboxes = new Map<SandboxId, Sandbox>();
   readonly #quarantined: QuarantinedSandbox[] = [];
@@ -227,6 +229,7 @@ export class SandboxNode implements NodeApi {
         },
         client: sandbox.client,
         directory: this.#paths.sandbox(order.sandboxId),
+        files: this.#settings,
         faults: this.#faults,
       });
       return viewOf(sandbox.record);
@@ -355,6 +358,7 @@ export class SandboxNode implements NodeApi {
     await rename(this.#paths.sandbox(sandboxId), trash);
     this.#sandboxes.delete(sandboxId);
     await this.#processes.forget(sandboxId);
+    await this.#settings.forget(this.#paths.sandbox(sandboxId));
     sandbox.client = undefined;
     this.#slots.release(record.slot);
     await client?.close();
@@ -417,6 +421,7 @@ export class SandboxNode implements NodeApi {
     await Promise.all([...this.#sandboxes.keys()].map((sandboxId) => this.#sandboxLock.run(sandboxId, async () => {})));
     await this.#processes.close();
     await Promise.all([...this.#sandboxes.values()].map(({ client }) => client?.close()));
+    await this.#settings.close();
     await this.#spares.close();
     await this.#parts.spawner.close();
     if (this.#sandboxes.size === 0) await this.#parts.cgroups.removeRoots();
