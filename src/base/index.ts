@@ -1,4 +1,5 @@
 export { AssertionError, assert, assertNever } from './assert.ts';
+export { AtMost } from './at-most.ts';
 export { BackgroundLoop, type BackgroundLoopOptions } from './background-loop.ts';
 export { type Clock, SystemClock, systemTimers, type Timers } from './clock.ts';
 export { DirectoryInUse, DirectoryLock } from './directory-lock.ts';

@@ -10,6 +10,7 @@ import { randomBytes } from 'node:crypto';
 import { rename } from 'node:fs/promises';
 import { join } from 'node:path';
 import {
+  AtMost,
   type Clock,
   type DirectoryLock,
   KeyedMutex,
@@ -62,6 +63,8 @@ import { SpareDirectories } from './spare-directories.ts';
 
 const defaultCapacity = 1_000;
 const templateName = 'host';
+/** Lives that ended by themselves and are being recorded. */
+const endsAtOnce = 16;
 
 interface Sandbox {
   record: NodeRecord;
@@ -93,6 +96,8 @@ export class SandboxNode implements NodeApi {
   readonly #quarantined: QuarantinedSandbox[] = [];
   /** Guards one sandbox's directory, record and life. Rank 2. */
   readonly #sandboxLock = new KeyedMutex<SandboxId>();
+  /** Taken inside a sandbox's lock. */
+  readonly #ends = new AtMost(endsAtOnce);
   readonly #files = new FileCalls((order) => {
     this.#refuseWhenClosing();
     return this.#get(order.sandboxId);
@@ -386,14 +391,13 @@ export class SandboxNode implements NodeApi {
     const { client } = sandbox;
     const { sandboxId } = sandbox.record.mark;
     void client?.gone.then(() => {
-      this.#inBackground(
-        this.#sandboxLock.run(sandboxId, async () => {
-          if (this.#closing !== undefined || sandbox.client !== client) return;
-          await this.#lives.clear(sandboxId);
-          const reason = await readEndReason(this.#paths.sandbox(sandboxId), sandbox.record.generation);
-          await this.#endLocked(sandbox, { reason });
-        }),
-      );
+      const record = async () => {
+        if (this.#closing !== undefined || sandbox.client !== client) return;
+        await this.#lives.clear(sandboxId);
+        const reason = await readEndReason(this.#paths.sandbox(sandboxId), sandbox.record.generation);
+        await this.#endLocked(sandbox, { reason });
+      };
+      this.#inBackground(this.#sandboxLock.run(sandboxId, () => this.#ends.run(record)));
     });
   }
 
