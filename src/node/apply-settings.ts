@@ -48,7 +48,10 @@ async function applyWith(file: SettingsFile | undefined, options: Application): 
     throw error;
   }
   await faults.hit('node-settings-before-commit');
-  for (const one of prepared) await one.commit();
+  for (const one of prepared) {
+    await one.commit();
+    await faults.hit('node-settings-after-file');
+  }
   await faults.hit('node-settings-before-answer');
   return next;
 }

@@ -72,6 +72,7 @@ test('K4: a node that fails before it has changed anything: every side has the o
 for (const [point, wanted] of [
   ['node-settings-before-init', 'old'],
   ['node-settings-before-commit', 'old'],
+  ['node-settings-after-file', 'new'],
   ['node-settings-before-answer', 'new'],
 ] as const) {
   test(`K5: K49: a node killed at "${point}": nobody knows, and then every side has the ${wanted} map and deadline`, async () => {

@@ -89,6 +89,7 @@ for (const point of ['node-delete-before-trash', 'node-delete-after-trash']) {
 for (const [point, applied] of [
   ['node-settings-before-init', false],
   ['node-settings-before-commit', false],
+  ['node-settings-after-file', true],
   ['node-settings-before-answer', true],
 ] as const) {
   test(`settings, killed at ${point}: all of them are ${applied ? 'applied' : 'as before'}, and the order can be given again`, async () => {
@@ -113,3 +114,32 @@ for (const [point, applied] of [
     );
   });
 }
+
+test('K10: whatever is killed after whichever of many settings, large or small: the last that were answered are there', async () => {
+  const sandbox = await harness.node.createSandbox(createOrder());
+  // One that is larger than a slot lies in the record itself; what comes after it counts again.
+  for (const [index, length] of [10, 20, 12_000, 10, 3_000, 5_000, 4_000, 30].entries()) {
+    const version = 2 + index * 2;
+    const settings = { ...plainSettings, metadata: { text: 'x'.repeat(length) }, metadataVersion: version };
+    await harness.node.applySettings({ ...lifeOf(sandbox), version, settings });
+    await harness.restart();
+    expect(await harness.node.findSandbox(sandbox.mark.sandboxId)).toMatchObject({ version, settings });
+    const seen = await run(harness.node, sandbox, ['cat', '/run/atoll/metadata.json']);
+    expect(JSON.parse(seen.stdout)).toEqual({ version, metadata: settings.metadata });
+  }
+});
+
+test('K10: K24: settings of an earlier life are not taken for those of the next', async () => {
+  const first = await harness.node.createSandbox(createOrder());
+  const earlier = { ...plainSettings, metadata: { life: 'first' }, metadataVersion: 9, leaseToken: 3 };
+  await harness.node.applySettings({ ...lifeOf(first), version: 9, settings: earlier });
+  await harness.node.stopSandbox({ ...lifeOf(first), graceMs: 0 });
+  await harness.restart();
+  expect(await harness.node.findSandbox(first.mark.sandboxId)).toMatchObject({ version: 9, settings: earlier });
+
+  const settings = { ...earlier, metadata: { life: 'second' }, metadataVersion: 10 };
+  await harness.node.startSandbox({ ...lifeOf(first), generation: 2, version: 10, settings });
+  await harness.restart();
+  const found = await harness.node.findSandbox(first.mark.sandboxId);
+  expect(found).toMatchObject({ generation: 2, version: 10, settings, life: { kind: 'running' } });
+});

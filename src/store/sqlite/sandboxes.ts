@@ -1,29 +1,32 @@
-import type { SandboxId, TeamId } from '../../protocol/index.ts';
+import type { SandboxId, SandboxSpec, TeamId } from '../../protocol/index.ts';
 import { PlatformError } from '../../protocol/index.ts';
 import type { SandboxFilter, SandboxPage, SandboxRecord, SandboxTable } from '../store.ts';
 import type { Scope, Value } from './connection.ts';
 import { parseSpec, parseState, parseTextMap } from './json-columns.ts';
 import type { RowReader, RowShape } from './readable.ts';
 
-interface SandboxRow {
-  readonly id: SandboxId;
-  readonly team_id: TeamId;
-  readonly node_id: SandboxRecord['nodeId'];
-  readonly name: string | null;
-  readonly spec: string;
-  readonly state: string;
-  readonly generation: number;
-  readonly version: number;
-  readonly metadata: string;
-  readonly metadata_version: number;
-  readonly expires_at_ms: number | null;
-  readonly lease_token: number;
-  readonly lease_held: number;
-  readonly created_at_ms: number;
-  readonly created_by: SandboxRecord['createdBy'];
-  readonly user_id: SandboxRecord['userId'];
-  readonly updated_at_ms: number;
-}
+/** In the order of `columns`. */
+type SandboxRow = readonly [
+  id: SandboxId,
+  teamId: TeamId,
+  nodeId: SandboxRecord['nodeId'],
+  name: string | null,
+  spec: string,
+  state: string,
+  stateKind: string,
+  generation: number,
+  version: number,
+  metadata: string,
+  metadataVersion: number,
+  expiresAtMs: number | null,
+  leaseToken: number,
+  leaseHeld: number,
+  createdAtMs: number,
+  createdBy: SandboxRecord['createdBy'],
+  userId: SandboxRecord['userId'],
+  updatedAtMs: number,
+];
+const createdAtColumn = 14;
 
 /** In the order of `valuesOf`. */
 const columns = `id, team_id, node_id, name, spec, state, state_kind, generation, version, metadata, metadata_version,
@@ -45,25 +48,24 @@ export class SqliteSandboxes implements SandboxTable {
   }
 
   async find(id: SandboxId): Promise<SandboxRecord | undefined> {
-    return this.#rows.one(shape, this.#scope.get<SandboxRow>(`${selectSql} WHERE id = ?`, id));
+    return this.#rows.one(shapeOf(), this.#scope.arrays<SandboxRow>(`${selectSql} WHERE id = ?`, id)[0]);
   }
 
   async findByName(key: { teamId: TeamId; name: string }): Promise<SandboxRecord | undefined> {
     const sql = `${selectSql} WHERE team_id = ? AND name = ?`;
-    return this.#rows.one(shape, this.#scope.get<SandboxRow>(sql, key.teamId, key.name));
+    return this.#rows.one(shapeOf(), this.#scope.arrays<SandboxRow>(sql, key.teamId, key.name)[0]);
   }
 
   async list(filter: SandboxFilter, page: SandboxPage): Promise<readonly SandboxRecord[]> {
-    const first = page.after && { created_at_ms: page.after.createdAtMs, id: page.after.id };
-    return this.#rows.page<SandboxRow, SandboxRecord>(shape, {
+    return this.#rows.page<SandboxRow, SandboxRecord>(shapeOf(), {
       limit: page.limit,
       fetch: (last, limit) => {
         const conditions = conditionsOf(filter);
-        const after = last ?? first;
-        if (after) conditions.push(['(created_at_ms, id) < (?, ?)', after.created_at_ms, after.id]);
+        const after = last ? { createdAtMs: last[createdAtColumn], id: last[0] } : page.after;
+        if (after) conditions.push(['(created_at_ms, id) < (?, ?)', after.createdAtMs, after.id]);
         const where = joinConditions(conditions);
         const sql = `${selectSql}${where.sql} ORDER BY created_at_ms DESC, id DESC LIMIT ?`;
-        return this.#scope.all<SandboxRow>(sql, ...where.values, limit);
+        return this.#scope.arrays<SandboxRow>(sql, ...where.values, limit);
       },
     });
   }
@@ -107,30 +109,40 @@ export class SqliteSandboxes implements SandboxTable {
   }
 }
 
-const shape: RowShape<SandboxRow, SandboxRecord> = {
-  table: 'sandboxes',
-  id: (row) => row.id,
-  parse: (row) =>
-    Object.freeze({
-      id: row.id,
-      teamId: row.team_id,
-      nodeId: row.node_id,
-      name: row.name,
-      spec: parseSpec(row.spec),
-      state: parseState(row.state),
-      generation: row.generation,
-      version: row.version,
-      metadata: parseTextMap(row.metadata),
-      metadataVersion: row.metadata_version,
-      expiresAtMs: row.expires_at_ms,
-      leaseToken: row.lease_token,
-      leaseHeld: row.lease_held === 1,
-      createdAtMs: row.created_at_ms,
-      createdBy: row.created_by,
-      userId: row.user_id,
-      updatedAtMs: row.updated_at_ms,
-    }),
-};
+/** Specs are alike: each text is parsed once a page. */
+function shapeOf(): RowShape<SandboxRow, SandboxRecord> {
+  const specs = new Map<string, SandboxSpec>();
+  const specOf = (text: string) => {
+    const known = specs.get(text) ?? parseSpec(text);
+    specs.set(text, known);
+    return known;
+  };
+  return { table: 'sandboxes', id: ([id]) => id, parse: (row) => recordOf(row, specOf) };
+}
+
+function recordOf(row: SandboxRow, specOf: (text: string) => SandboxSpec): SandboxRecord {
+  const [id, teamId, nodeId, name, spec, state, , generation, version, metadata, metadataVersion, ...rest] = row;
+  const [expiresAtMs, leaseToken, leaseHeld, createdAtMs, createdBy, userId, updatedAtMs] = rest;
+  return Object.freeze({
+    id,
+    teamId,
+    nodeId,
+    name,
+    spec: specOf(spec),
+    state: parseState(state),
+    generation,
+    version,
+    metadata: parseTextMap(metadata),
+    metadataVersion,
+    expiresAtMs,
+    leaseToken,
+    leaseHeld: leaseHeld === 1,
+    createdAtMs,
+    createdBy,
+    userId,
+    updatedAtMs,
+  });
+}
 
 function valuesOf(record: SandboxRecord): Value[] {
   return [
