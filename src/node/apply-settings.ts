@@ -39,7 +39,7 @@ async function applyWith(file: SettingsFile | undefined, options: Application): 
   try {
     prepared.push(await prepareSettings(file, { directory, next }));
     if (!isDeepStrictEqual(metadataOf(next), metadataOf(record))) {
-      prepared.push(await prepareMetadata(directory, next.settings));
+      prepared.push(prepareMetadata(directory, next.settings));
     }
     await faults.hit('node-settings-before-init');
     if (client !== undefined) await tellInit(client, { record, next });
@@ -48,10 +48,12 @@ async function applyWith(file: SettingsFile | undefined, options: Application): 
     throw error;
   }
   await faults.hit('node-settings-before-commit');
-  for (const one of prepared) {
-    await one.commit();
-    await faults.hit('node-settings-after-file');
-  }
+  await Promise.all(
+    prepared.map(async (one) => {
+      await one.commit();
+      await faults.hit('node-settings-after-file');
+    }),
+  );
   await faults.hit('node-settings-before-answer');
   return next;
 }

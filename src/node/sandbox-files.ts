@@ -1,7 +1,7 @@
 /** The files of one sandbox's directory that the node itself writes or reads. Nothing below the writable layers is ever read. */
 import { mkdir, open, readFile, rm, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
-import { type PreparedFile, prepareFile } from '../base/index.ts';
+import { type PreparedFile, prepareSmallFile } from '../base/index.ts';
 import type { EndReason, SandboxId, SandboxSettings } from '../protocol/index.ts';
 import { slotsFileBytes, slotsFileName } from './settings-slots.ts';
 
@@ -40,13 +40,13 @@ export async function writeOwnNames(directory: string, sandboxId: SandboxId): Pr
 }
 
 /** What the sandbox sees as /run/atoll/metadata.json. It is written again from the record whenever a life begins. */
-export async function prepareMetadata(directory: string, settings: SandboxSettings): Promise<PreparedFile> {
+export function prepareMetadata(directory: string, settings: SandboxSettings): PreparedFile {
   const text = `${JSON.stringify({ version: settings.metadataVersion, metadata: settings.metadata })}\n`;
-  return await prepareFile(join(directory, 'shared', 'metadata.json'), text, { mode: 0o644, durable: false });
+  return prepareSmallFile(join(directory, 'shared', 'metadata.json'), text, 0o644);
 }
 
 export async function writeMetadata(directory: string, settings: SandboxSettings): Promise<void> {
-  const prepared = await prepareMetadata(directory, settings);
+  const prepared = prepareMetadata(directory, settings);
   await prepared.commit();
 }
 

@@ -29,14 +29,33 @@ type SandboxRow = readonly [
 const createdAtColumn = 14;
 
 /** In the order of `valuesOf`. */
-const columns = `id, team_id, node_id, name, spec, state, state_kind, generation, version, metadata, metadata_version,
-  expires_at_ms, lease_token, lease_held, created_at_ms, created_by, user_id, updated_at_ms`;
-const places = Array.from(columns.split(','), () => '?').join(', ');
+const columns = [
+  'id',
+  'team_id',
+  'node_id',
+  'name',
+  'spec',
+  'state',
+  'state_kind',
+  'generation',
+  'version',
+  'metadata',
+  'metadata_version',
+  'expires_at_ms',
+  'lease_token',
+  'lease_held',
+  'created_at_ms',
+  'created_by',
+  'user_id',
+  'updated_at_ms',
+] as const;
+const places = columns.map(() => '?').join(', ');
 
-const selectSql = `SELECT ${columns} FROM sandboxes`;
-const insertSql = `INSERT INTO sandboxes (${columns}) VALUES (${places}) ON CONFLICT (team_id, name) DO NOTHING`;
-const updateSql = `UPDATE sandboxes SET (${columns}) = (${places}) WHERE id = ?
-  AND NOT EXISTS (SELECT 1 FROM sandboxes AS other WHERE other.team_id = ? AND other.name = ? AND other.id <> ?)`;
+const selectSql = `SELECT ${columns.join(', ')} FROM sandboxes`;
+const insertSql = `INSERT INTO sandboxes (${columns.join(', ')}) VALUES (${places})
+  ON CONFLICT (team_id, name) DO NOTHING`;
+const nameIsFreeSql = `NOT EXISTS (SELECT 1 FROM sandboxes AS other
+  WHERE other.team_id = ? AND other.name = ? AND other.id <> ?)`;
 
 export class SqliteSandboxes implements SandboxTable {
   readonly #scope: Scope;
@@ -83,14 +102,19 @@ export class SqliteSandboxes implements SandboxTable {
     this.#putPairs(record);
   }
 
+  /** Writes only what differs: every column that is set costs the indexes that it is part of. */
   async update(record: SandboxRecord): Promise<boolean> {
     const { id, teamId, name } = record;
-    const currentSql = 'SELECT metadata FROM sandboxes WHERE id = ? AND version = ?';
-    const current = this.#scope.get<{ metadata: string }>(currentSql, id, record.version - 1);
+    const currentSql = `${selectSql} WHERE id = ? AND version = ?`;
+    const [current] = this.#scope.arrays<SandboxRow>(currentSql, id, record.version - 1);
     if (!current) return false;
-    const updated = this.#scope.run(updateSql, ...valuesOf(record), id, teamId, name, id);
+    const values = valuesOf(record);
+    const changed = [...columns.keys()].filter((at) => values[at] !== current[at]);
+    const sets = changed.map((at) => `${columns[at]} = ?`).join(', ');
+    const updateSql = `UPDATE sandboxes SET ${sets} WHERE id = ? AND ${nameIsFreeSql}`;
+    const updated = this.#scope.run(updateSql, ...changed.map((at) => values[at]!), id, teamId, name, id);
     if (updated === 0) throw nameTaken(record);
-    if (current.metadata !== JSON.stringify(record.metadata)) {
+    if (changed.some((at) => columns[at] === 'metadata')) {
       this.#scope.run('DELETE FROM sandbox_pairs WHERE sandbox_id = ?', id);
       this.#putPairs(record);
     }
