@@ -1,4 +1,4 @@
-import type { SandboxId, SandboxSpec, TeamId } from '../../protocol/index.ts';
+import type { SandboxId, SandboxSpec, SandboxState, TeamId } from '../../protocol/index.ts';
 import { PlatformError } from '../../protocol/index.ts';
 import type { SandboxFilter, SandboxPage, SandboxRecord, SandboxTable } from '../store.ts';
 import type { Scope, Value } from './connection.ts';
@@ -133,38 +133,49 @@ export class SqliteSandboxes implements SandboxTable {
   }
 }
 
-/** Specs are alike: each text is parsed once a page. */
+/** Many sandboxes have the same spec, and those that run the same state: on one page each text is parsed once. */
 function shapeOf(): RowShape<SandboxRow, SandboxRecord> {
-  const specs = new Map<string, SandboxSpec>();
-  const specOf = (text: string) => {
-    const known = specs.get(text) ?? parseSpec(text);
-    specs.set(text, known);
-    return known;
-  };
-  return { table: 'sandboxes', id: ([id]) => id, parse: (row) => recordOf(row, specOf) };
+  const parsers = { specOf: onceEach(parseSpec), stateOf: onceEach(parseState) };
+  return { table: 'sandboxes', id: (row) => row[0], parse: (row) => recordOf(row, parsers) };
 }
 
-function recordOf(row: SandboxRow, specOf: (text: string) => SandboxSpec): SandboxRecord {
-  const [id, teamId, nodeId, name, spec, state, , generation, version, metadata, metadataVersion, ...rest] = row;
-  const [expiresAtMs, leaseToken, leaseHeld, createdAtMs, createdBy, userId, updatedAtMs] = rest;
+function onceEach<Result>(parse: (text: string) => Result): (text: string) => Result {
+  const known = new Map<string, Result>();
+  return (text) => {
+    let result = known.get(text);
+    if (result === undefined) {
+      result = parse(text);
+      known.set(text, result);
+    }
+    return result;
+  };
+}
+
+interface Parsers {
+  readonly specOf: (text: string) => SandboxSpec;
+  readonly stateOf: (text: string) => SandboxState;
+}
+
+/** By number, because taking a row apart by pattern costs as much as the rest of it. */
+function recordOf(row: SandboxRow, parsers: Parsers): SandboxRecord {
   return Object.freeze({
-    id,
-    teamId,
-    nodeId,
-    name,
-    spec: specOf(spec),
-    state: parseState(state),
-    generation,
-    version,
-    metadata: parseTextMap(metadata),
-    metadataVersion,
-    expiresAtMs,
-    leaseToken,
-    leaseHeld: leaseHeld === 1,
-    createdAtMs,
-    createdBy,
-    userId,
-    updatedAtMs,
+    id: row[0],
+    teamId: row[1],
+    nodeId: row[2],
+    name: row[3],
+    spec: parsers.specOf(row[4]),
+    state: parsers.stateOf(row[5]),
+    generation: row[7],
+    version: row[8],
+    metadata: parseTextMap(row[9]),
+    metadataVersion: row[10],
+    expiresAtMs: row[11],
+    leaseToken: row[12],
+    leaseHeld: row[13] === 1,
+    createdAtMs: row[14],
+    createdBy: row[15],
+    userId: row[16],
+    updatedAtMs: row[17],
   });
 }
 
