@@ -1,4 +1,5 @@
 /** Writes that survive a crash of the machine: the name always leads to a whole file, the old one or the new one. */
+import { closeSync, openSync, rmSync, writeFileSync } from 'node:fs';
 import { type FileHandle, open, rename, rm } from 'node:fs/promises';
 import { basename, dirname, join } from 'node:path';
 
@@ -14,7 +15,7 @@ export async function prepareFile(
   content: string | Uint8Array,
   options: { readonly mode: number; readonly durable: boolean },
 ): Promise<PreparedFile> {
-  const temporary = join(dirname(path), `.${basename(path)}.tmp`);
+  const temporary = temporaryOf(path);
   const file = await open(temporary, 'w', options.mode);
   try {
     await file.writeFile(content);
@@ -34,6 +35,24 @@ export async function prepareFile(
   };
 }
 
+/**
+ * For a few KiB that need not survive a crash of the machine. It blocks for as long as the kernel takes to put them into memory, which
+ * is a fifth of what three trips to other threads take.
+ */
+export function prepareSmallFile(path: string, content: string, mode: number): PreparedFile {
+  const temporary = temporaryOf(path);
+  const file = openSync(temporary, 'w', mode);
+  try {
+    writeFileSync(file, content);
+  } catch (error) {
+    rmSync(temporary, { force: true });
+    throw error;
+  } finally {
+    closeSync(file);
+  }
+  return { commit: () => rename(temporary, path), discard: () => rm(temporary, { force: true }) };
+}
+
 export async function writeFileDurably(path: string, content: string | Uint8Array, mode = 0o600): Promise<void> {
   const prepared = await prepareFile(path, content, { mode, durable: true });
   await prepared.commit();
@@ -46,6 +65,10 @@ export async function syncDirectory(path: string): Promise<void> {
   } finally {
     await directory.close();
   }
+}
+
+function temporaryOf(path: string): string {
+  return join(dirname(path), `.${basename(path)}.tmp`);
 }
 
 async function closeQuietly(file: FileHandle): Promise<void> {

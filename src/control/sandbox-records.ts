@@ -164,10 +164,10 @@ export class SandboxRecords {
       generation: record.generation,
       version: record.version,
       template: spec.template,
-      metadata: { ...record.metadata },
+      metadata: record.metadata,
       metadataVersion: record.metadataVersion,
-      env: { ...spec.env },
-      limits: { ...spec.limits },
+      env: spec.env,
+      limits: spec.limits,
       expiresAt: record.expiresAtMs === null ? null : new Date(record.expiresAtMs).toISOString(),
       lease:
         record.leaseHeld && holder !== undefined && holder !== null

@@ -10,32 +10,62 @@ import { type InitClient, InitRefusal, refusalCodes } from '../execution/index.t
 import { PlatformError } from '../protocol/index.ts';
 import { type NodeRecord, prepareRecord } from './node-record.ts';
 import { prepareMetadata } from './sandbox-files.ts';
+import type { SettingsFile, SettingsFiles } from './settings-files.ts';
+import { encodeSlot } from './settings-slots.ts';
 
-export async function applySettings(options: {
+interface Application {
   readonly record: NodeRecord;
   readonly next: NodeRecord;
   /** `undefined` when the sandbox does not run. */
   readonly client: InitClient | undefined;
   readonly directory: string;
+  readonly files: SettingsFiles;
   readonly faults: FaultPoints;
-}): Promise<NodeRecord> {
+}
+
+export async function applySettings(options: Application): Promise<NodeRecord> {
+  const { record, directory, files } = options;
+  const file = await files.take(directory, record);
+  try {
+    return await applyWith(file, options);
+  } finally {
+    if (file !== undefined) await files.giveBack(directory, file);
+  }
+}
+
+async function applyWith(file: SettingsFile | undefined, options: Application): Promise<NodeRecord> {
   const { record, next, client, directory, faults } = options;
   const prepared: PreparedFile[] = [];
   try {
+    prepared.push(await prepareSettings(file, { directory, next }));
     if (!isDeepStrictEqual(metadataOf(next), metadataOf(record))) {
-      prepared.push(await prepareMetadata(directory, next.settings));
+      prepared.push(prepareMetadata(directory, next.settings));
     }
-    prepared.push(await prepareRecord(directory, next));
     await faults.hit('node-settings-before-init');
     if (client !== undefined) await tellInit(client, { record, next });
   } catch (error) {
-    for (const file of prepared) await file.discard();
+    for (const one of prepared) await one.discard();
     throw error;
   }
   await faults.hit('node-settings-before-commit');
-  for (const file of prepared) await file.commit();
+  await Promise.all(
+    prepared.map(async (one) => {
+      await one.commit();
+      await faults.hit('node-settings-after-file');
+    }),
+  );
   await faults.hit('node-settings-before-answer');
   return next;
+}
+
+/** Into a slot, whose space is there already; what does not fit into one takes the whole record. */
+async function prepareSettings(
+  file: SettingsFile | undefined,
+  options: { readonly directory: string; readonly next: NodeRecord },
+): Promise<PreparedFile> {
+  const slot = file && encodeSlot(options.next);
+  if (file === undefined || slot === undefined) return await prepareRecord(options.directory, options.next);
+  return { commit: () => file.write(slot), discard: async () => {} };
 }
 
 function metadataOf({ settings }: NodeRecord) {

@@ -2,7 +2,7 @@
  * Where a node keeps what.
  *
  *   node.json          the node's id
- *   sandboxes/<id>/    one sandbox: record.json, its writable layers, shared/ (seen inside as /run/atoll), init.sock
+ *   sandboxes/<id>/    one sandbox: record.json and settings, its writable layers, shared/ (seen inside as /run/atoll), init.sock
  *   making/<id>/       a sandbox that is not complete; removed when the node starts
  *   trash/             deleted sandboxes whose files are being removed; emptied when the node starts
  *   spare/             empty directories for the next sandboxes; removed when the node starts

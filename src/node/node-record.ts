@@ -1,6 +1,7 @@
 /**
  * What a node keeps about one sandbox, in `record.json` in the sandbox's directory. The record is the truth about what the node has
- * applied; it is replaced as a whole and survives a crash of the machine.
+ * applied; it is replaced as a whole and survives a crash of the machine. Settings that were applied since it was written lie in the
+ * slots beside it.
  */
 import { readFile } from 'node:fs/promises';
 import { join } from 'node:path';
@@ -8,6 +9,7 @@ import { z } from 'zod';
 import { type PreparedFile, prepareFile } from '../base/index.ts';
 import type { NodeSandbox } from '../protocol/index.ts';
 import { markSchema, settingsSchema, specSchema } from './order-schemas.ts';
+import { overlaySlots, slotsFileName } from './settings-slots.ts';
 
 const formatVersion = 1;
 export const recordFileName = 'record.json';
@@ -40,14 +42,20 @@ export type NodeRecord = z.infer<typeof recordSchema>;
 
 /** `undefined` where there is no record; throws where there is one that cannot be read. */
 export async function readRecord(directory: string): Promise<NodeRecord | undefined> {
-  let text: string;
+  const text = await readIfPresent(join(directory, recordFileName));
+  if (text === undefined) return undefined;
+  const record = parseRecord(text.toString('utf8'));
+  const slots = await readIfPresent(join(directory, slotsFileName));
+  return slots === undefined ? record : overlaySlots(record, slots);
+}
+
+async function readIfPresent(path: string): Promise<Buffer | undefined> {
   try {
-    text = await readFile(join(directory, recordFileName), 'utf8');
+    return await readFile(path);
   } catch (error) {
     if ((error as NodeJS.ErrnoException).code === 'ENOENT') return undefined;
     throw error;
   }
-  return parseRecord(text);
 }
 
 export function parseRecord(text: string): NodeRecord {

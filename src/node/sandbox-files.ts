@@ -1,8 +1,9 @@
 /** The files of one sandbox's directory that the node itself writes or reads. Nothing below the writable layers is ever read. */
-import { mkdir, readFile, rm, writeFile } from 'node:fs/promises';
+import { mkdir, open, readFile, rm, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
-import { type PreparedFile, prepareFile } from '../base/index.ts';
+import { type PreparedFile, prepareSmallFile } from '../base/index.ts';
 import type { EndReason, SandboxId, SandboxSettings } from '../protocol/index.ts';
+import { slotsFileBytes, slotsFileName } from './settings-slots.ts';
 
 /** Directories the spawner expects; `upper` and `usr-upper` become the tops of `/` and `/usr`. */
 const directories = ['upper', 'work', 'usr-upper', 'usr-work', 'shared'] as const;
@@ -10,10 +11,23 @@ const directories = ['upper', 'work', 'usr-upper', 'usr-work', 'shared'] as cons
 /** Makes the directory of a sandbox that is not known yet, writable layers and all. */
 export async function makeSandboxDirectory(directory: string): Promise<void> {
   await mkdir(directory, { mode: 0o700 });
-  await Promise.all(directories.map((name) => mkdir(join(directory, name), { mode: 0o755 })));
+  await Promise.all([
+    ...directories.map((name) => mkdir(join(directory, name), { mode: 0o755 })),
+    writeFile(join(directory, slotsFileName), Buffer.alloc(slotsFileBytes), { mode: 0o600 }),
+  ]);
   const etc = join(directory, 'upper', 'etc');
   await mkdir(etc, { mode: 0o755 });
   await Promise.all(ownFiles.map((name) => writeFile(join(etc, name), '', { mode: 0o644 })));
+}
+
+/** Puts the space of the slots on the disk: the first change finds it there. Without it that one takes longer, and no more than that. */
+export async function syncSlots(directory: string): Promise<void> {
+  const file = await open(join(directory, slotsFileName), 'r+');
+  try {
+    await file.datasync();
+  } finally {
+    await file.close();
+  }
 }
 
 /** Files of /etc that hold the sandbox's own name. */
@@ -26,13 +40,13 @@ export async function writeOwnNames(directory: string, sandboxId: SandboxId): Pr
 }
 
 /** What the sandbox sees as /run/atoll/metadata.json. It is written again from the record whenever a life begins. */
-export async function prepareMetadata(directory: string, settings: SandboxSettings): Promise<PreparedFile> {
+export function prepareMetadata(directory: string, settings: SandboxSettings): PreparedFile {
   const text = `${JSON.stringify({ version: settings.metadataVersion, metadata: settings.metadata })}\n`;
-  return await prepareFile(join(directory, 'shared', 'metadata.json'), text, { mode: 0o644, durable: false });
+  return prepareSmallFile(join(directory, 'shared', 'metadata.json'), text, 0o644);
 }
 
 export async function writeMetadata(directory: string, settings: SandboxSettings): Promise<void> {
-  const prepared = await prepareMetadata(directory, settings);
+  const prepared = prepareMetadata(directory, settings);
   await prepared.commit();
 }
 

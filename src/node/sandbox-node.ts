@@ -10,6 +10,7 @@ import { randomBytes } from 'node:crypto';
 import { rename } from 'node:fs/promises';
 import { join } from 'node:path';
 import {
+  AtMost,
   type Clock,
   type DirectoryLock,
   KeyedMutex,
@@ -57,10 +58,13 @@ import { clearEarlierLife, readEndReason, writeMetadata } from './sandbox-files.
 import { SandboxLives } from './sandbox-lives.ts';
 import { SandboxMaking } from './sandbox-making.ts';
 import { SandboxProcesses } from './sandbox-processes.ts';
+import { SettingsFiles } from './settings-files.ts';
 import { SpareDirectories } from './spare-directories.ts';
 
 const defaultCapacity = 1_000;
 const templateName = 'host';
+/** Lives that ended by themselves and are being recorded. */
+const endsAtOnce = 16;
 
 interface Sandbox {
   record: NodeRecord;
@@ -86,11 +90,14 @@ export class SandboxNode implements NodeApi {
   readonly #making: SandboxMaking;
   readonly #slots: IdSlots;
   readonly #spares: SpareDirectories;
+  readonly #settings = new SettingsFiles();
   readonly #feed = new EventFeed();
   readonly #sandboxes = new Map<SandboxId, Sandbox>();
   readonly #quarantined: QuarantinedSandbox[] = [];
   /** Guards one sandbox's directory, record and life. Rank 2. */
   readonly #sandboxLock = new KeyedMutex<SandboxId>();
+  /** Taken inside a sandbox's lock. */
+  readonly #ends = new AtMost(endsAtOnce);
   readonly #files = new FileCalls((order) => {
     this.#refuseWhenClosing();
     return this.#get(order.sandboxId);
@@ -227,6 +234,7 @@ export class SandboxNode implements NodeApi {
         },
         client: sandbox.client,
         directory: this.#paths.sandbox(order.sandboxId),
+        files: this.#settings,
         faults: this.#faults,
       });
       return viewOf(sandbox.record);
@@ -355,6 +363,7 @@ export class SandboxNode implements NodeApi {
     await rename(this.#paths.sandbox(sandboxId), trash);
     this.#sandboxes.delete(sandboxId);
     await this.#processes.forget(sandboxId);
+    await this.#settings.forget(this.#paths.sandbox(sandboxId));
     sandbox.client = undefined;
     this.#slots.release(record.slot);
     await client?.close();
@@ -382,14 +391,13 @@ export class SandboxNode implements NodeApi {
     const { client } = sandbox;
     const { sandboxId } = sandbox.record.mark;
     void client?.gone.then(() => {
-      this.#inBackground(
-        this.#sandboxLock.run(sandboxId, async () => {
-          if (this.#closing !== undefined || sandbox.client !== client) return;
-          await this.#lives.clear(sandboxId);
-          const reason = await readEndReason(this.#paths.sandbox(sandboxId), sandbox.record.generation);
-          await this.#endLocked(sandbox, { reason });
-        }),
-      );
+      const record = async () => {
+        if (this.#closing !== undefined || sandbox.client !== client) return;
+        await this.#lives.clear(sandboxId);
+        const reason = await readEndReason(this.#paths.sandbox(sandboxId), sandbox.record.generation);
+        await this.#endLocked(sandbox, { reason });
+      };
+      this.#inBackground(this.#sandboxLock.run(sandboxId, () => this.#ends.run(record)));
     });
   }
 
@@ -417,6 +425,7 @@ export class SandboxNode implements NodeApi {
     await Promise.all([...this.#sandboxes.keys()].map((sandboxId) => this.#sandboxLock.run(sandboxId, async () => {})));
     await this.#processes.close();
     await Promise.all([...this.#sandboxes.values()].map(({ client }) => client?.close()));
+    await this.#settings.close();
     await this.#spares.close();
     await this.#parts.spawner.close();
     if (this.#sandboxes.size === 0) await this.#parts.cgroups.removeRoots();

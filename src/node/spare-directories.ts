@@ -10,7 +10,7 @@
 import { randomBytes } from 'node:crypto';
 import { rename, rm } from 'node:fs/promises';
 import { join } from 'node:path';
-import { makeSandboxDirectory } from './sandbox-files.ts';
+import { makeSandboxDirectory, syncSlots } from './sandbox-files.ts';
 
 const defaultLimit = 16;
 
@@ -53,6 +53,7 @@ export class SpareDirectories {
       const path = join(this.#parent, `${this.#prefix}-${this.#made++}`);
       try {
         await makeSandboxDirectory(path);
+        await syncSlots(path);
       } catch {
         await rm(path, { recursive: true, force: true }).catch(() => {}); // Otherwise the next start of the node does.
         return;

@@ -14,6 +14,9 @@ export interface AnswerOptions {
 /** What the log says for a caller who was gone before the answer; never sent. */
 export const callerLeftStatus = 499;
 
+/** A text from this length on is made bytes once and sent as they are; a shorter one goes out in one piece with the headers. */
+const largeTextLength = 16 * 1024;
+
 export class Exchange {
   readonly request: IncomingMessage;
   readonly response: ServerResponse;
@@ -73,9 +76,10 @@ export class Exchange {
     return isAborted && error instanceof Error && error.name === 'AbortError';
   }
 
-  send(body: string | undefined, options: AnswerOptions): void {
+  send(text: string | undefined, options: AnswerOptions): void {
     if (this.response.headersSent || this.response.destroyed) return;
     const headers: string[] = ['Request-Id', this.requestId, 'Cache-Control', 'no-store'];
+    const body = text !== undefined && text.length >= largeTextLength ? Buffer.from(text) : text;
     if (body !== undefined) {
       headers.push('Content-Type', options.contentType ?? 'application/json');
       headers.push('Content-Length', String(Buffer.byteLength(body)));

@@ -49,7 +49,7 @@ async function close({ platform, disk }: SmallPlatform): Promise<void> {
 
 /** Writes until nothing more fits, not even a byte. */
 async function fill(disk: string): Promise<void> {
-  const file = await open(join(disk, 'filler'), 'w');
+  const file = await open(join(disk, 'filler'), 'a');
   try {
     for (const size of [1024 * 1024, 4096, 1]) {
       const bytes = Buffer.alloc(size);
@@ -83,6 +83,8 @@ for (const part of ['far', 'server'] as const) {
       await fill(disk);
 
       await expect(impatient(platform).sandboxes.create({ name: 'too-much' })).rejects.toMatchObject(full);
+      // What the refused one had taken of the directories made ahead is free again.
+      await fill(disk);
       const patch = (await impatient(platform).sandboxes.connect(box.id)).patchMetadata({ after: 'no' });
       await expect(patch).rejects.toSatisfy((error) =>
         isPlatformError(error, 'insufficient_storage', 'outcome_unknown'),

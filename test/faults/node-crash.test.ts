@@ -89,9 +89,11 @@ for (const point of ['node-delete-before-trash', 'node-delete-after-trash']) {
 for (const [point, applied] of [
   ['node-settings-before-init', false],
   ['node-settings-before-commit', false],
+  ['node-settings-after-file', undefined],
   ['node-settings-before-answer', true],
 ] as const) {
-  test(`settings, killed at ${point}: all of them are ${applied ? 'applied' : 'as before'}, and the order can be given again`, async () => {
+  const how = applied === undefined ? 'applied or as before' : applied ? 'applied' : 'as before';
+  test(`settings, killed at ${point}: all of them are ${how}, and the order can be given again`, async () => {
     const before = { metadata: { a: 'old' }, metadataVersion: 1, leaseToken: 1, leaseHeld: true };
     const sandbox = await harness.node.createSandbox(createOrder({ settings: before }));
     const settings = { ...plainSettings, metadata: { a: 'new' }, metadataVersion: 2, leaseToken: 2, leaseHeld: true };
@@ -99,8 +101,8 @@ for (const [point, applied] of [
     await crashAt(point, () => harness.node.applySettings(order));
 
     const found = await harness.node.findSandbox(sandbox.mark.sandboxId);
-    expect(found?.version).toBe(applied ? 2 : 1);
-    expect(found?.settings.metadata).toEqual({ a: applied ? 'new' : 'old' });
+    if (applied !== undefined) expect(found?.version).toBe(applied ? 2 : 1);
+    expect(found?.settings.metadata).toEqual({ a: found?.version === 2 ? 'new' : 'old' });
 
     await harness.node.applySettings(order);
     const withToken = { leaseToken: 2 };
@@ -113,3 +115,32 @@ for (const [point, applied] of [
     );
   });
 }
+
+test('K10: whatever is killed after whichever of many settings, large or small: the last that were answered are there', async () => {
+  const sandbox = await harness.node.createSandbox(createOrder());
+  // One that is larger than a slot lies in the record itself; what comes after it counts again.
+  for (const [index, length] of [10, 20, 12_000, 10, 3_000, 5_000, 4_000, 30].entries()) {
+    const version = 2 + index * 2;
+    const settings = { ...plainSettings, metadata: { text: 'x'.repeat(length) }, metadataVersion: version };
+    await harness.node.applySettings({ ...lifeOf(sandbox), version, settings });
+    await harness.restart();
+    expect(await harness.node.findSandbox(sandbox.mark.sandboxId)).toMatchObject({ version, settings });
+    const seen = await run(harness.node, sandbox, ['cat', '/run/atoll/metadata.json']);
+    expect(JSON.parse(seen.stdout)).toEqual({ version, metadata: settings.metadata });
+  }
+});
+
+test('K10: K24: settings of an earlier life are not taken for those of the next', async () => {
+  const first = await harness.node.createSandbox(createOrder());
+  const earlier = { ...plainSettings, metadata: { life: 'first' }, metadataVersion: 9, leaseToken: 3 };
+  await harness.node.applySettings({ ...lifeOf(first), version: 9, settings: earlier });
+  await harness.node.stopSandbox({ ...lifeOf(first), graceMs: 0 });
+  await harness.restart();
+  expect(await harness.node.findSandbox(first.mark.sandboxId)).toMatchObject({ version: 9, settings: earlier });
+
+  const settings = { ...earlier, metadata: { life: 'second' }, metadataVersion: 10 };
+  await harness.node.startSandbox({ ...lifeOf(first), generation: 2, version: 10, settings });
+  await harness.restart();
+  const found = await harness.node.findSandbox(first.mark.sandboxId);
+  expect(found).toMatchObject({ generation: 2, version: 10, settings, life: { kind: 'running' } });
+});

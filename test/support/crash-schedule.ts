@@ -53,6 +53,7 @@ const nodePoints = [
   'node-end-after-record',
   'node-settings-before-init',
   'node-settings-before-commit',
+  'node-settings-after-file',
   'node-settings-before-answer',
   'node-delete-before-trash',
   'node-delete-after-trash',

@@ -17,9 +17,9 @@ export function parseTexts(text: string): readonly string[] {
 }
 
 export function parseTextMap(text: string): Readonly<Record<string, string>> {
-  const value = parseFields(text);
-  if (!isTextMap(value)) throw new TypeError('Not a JSON object of texts.');
-  return value;
+  const value: unknown = JSON.parse(text);
+  if (!isFields(value) || !isTextMap(value)) throw new TypeError('Not a JSON object of texts.');
+  return Object.freeze(value); // It holds texts only: there is nothing deeper to freeze.
 }
 
 export function parseSpec(text: string): SandboxSpec {
@@ -54,5 +54,6 @@ function isText(value: unknown): value is string {
 }
 
 function isTextMap(value: Fields): value is Readonly<Record<string, string>> {
-  return Object.values(value).every(isText);
+  for (const name in value) if (typeof value[name] !== 'string') return false;
+  return true;
 }

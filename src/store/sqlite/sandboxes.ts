@@ -1,39 +1,61 @@
-import type { SandboxId, TeamId } from '../../protocol/index.ts';
+import type { SandboxId, SandboxSpec, SandboxState, TeamId } from '../../protocol/index.ts';
 import { PlatformError } from '../../protocol/index.ts';
 import type { SandboxFilter, SandboxPage, SandboxRecord, SandboxTable } from '../store.ts';
 import type { Scope, Value } from './connection.ts';
 import { parseSpec, parseState, parseTextMap } from './json-columns.ts';
 import type { RowReader, RowShape } from './readable.ts';
 
-interface SandboxRow {
-  readonly id: SandboxId;
-  readonly team_id: TeamId;
-  readonly node_id: SandboxRecord['nodeId'];
-  readonly name: string | null;
-  readonly spec: string;
-  readonly state: string;
-  readonly generation: number;
-  readonly version: number;
-  readonly metadata: string;
-  readonly metadata_version: number;
-  readonly expires_at_ms: number | null;
-  readonly lease_token: number;
-  readonly lease_held: number;
-  readonly created_at_ms: number;
-  readonly created_by: SandboxRecord['createdBy'];
-  readonly user_id: SandboxRecord['userId'];
-  readonly updated_at_ms: number;
-}
+/** In the order of `columns`. */
+type SandboxRow = readonly [
+  id: SandboxId,
+  teamId: TeamId,
+  nodeId: SandboxRecord['nodeId'],
+  name: string | null,
+  spec: string,
+  state: string,
+  stateKind: string,
+  generation: number,
+  version: number,
+  metadata: string,
+  metadataVersion: number,
+  expiresAtMs: number | null,
+  leaseToken: number,
+  leaseHeld: number,
+  createdAtMs: number,
+  createdBy: SandboxRecord['createdBy'],
+  userId: SandboxRecord['userId'],
+  updatedAtMs: number,
+];
+const createdAtColumn = 14;
 
 /** In the order of `valuesOf`. */
-const columns = `id, team_id, node_id, name, spec, state, state_kind, generation, version, metadata, metadata_version,
-  expires_at_ms, lease_token, lease_held, created_at_ms, created_by, user_id, updated_at_ms`;
-const places = Array.from(columns.split(','), () => '?').join(', ');
+const columns = [
+  'id',
+  'team_id',
+  'node_id',
+  'name',
+  'spec',
+  'state',
+  'state_kind',
+  'generation',
+  'version',
+  'metadata',
+  'metadata_version',
+  'expires_at_ms',
+  'lease_token',
+  'lease_held',
+  'created_at_ms',
+  'created_by',
+  'user_id',
+  'updated_at_ms',
+] as const;
+const places = columns.map(() => '?').join(', ');
 
-const selectSql = `SELECT ${columns} FROM sandboxes`;
-const insertSql = `INSERT INTO sandboxes (${columns}) VALUES (${places}) ON CONFLICT (team_id, name) DO NOTHING`;
-const updateSql = `UPDATE sandboxes SET (${columns}) = (${places}) WHERE id = ?
-  AND NOT EXISTS (SELECT 1 FROM sandboxes AS other WHERE other.team_id = ? AND other.name = ? AND other.id <> ?)`;
+const selectSql = `SELECT ${columns.join(', ')} FROM sandboxes`;
+const insertSql = `INSERT INTO sandboxes (${columns.join(', ')}) VALUES (${places})
+  ON CONFLICT (team_id, name) DO NOTHING`;
+const nameIsFreeSql = `NOT EXISTS (SELECT 1 FROM sandboxes AS other
+  WHERE other.team_id = ? AND other.name = ? AND other.id <> ?)`;
 
 export class SqliteSandboxes implements SandboxTable {
   readonly #scope: Scope;
@@ -45,25 +67,24 @@ export class SqliteSandboxes implements SandboxTable {
   }
 
   async find(id: SandboxId): Promise<SandboxRecord | undefined> {
-    return this.#rows.one(shape, this.#scope.get<SandboxRow>(`${selectSql} WHERE id = ?`, id));
+    return this.#rows.one(shapeOf(), this.#scope.arrays<SandboxRow>(`${selectSql} WHERE id = ?`, id)[0]);
   }
 
   async findByName(key: { teamId: TeamId; name: string }): Promise<SandboxRecord | undefined> {
     const sql = `${selectSql} WHERE team_id = ? AND name = ?`;
-    return this.#rows.one(shape, this.#scope.get<SandboxRow>(sql, key.teamId, key.name));
+    return this.#rows.one(shapeOf(), this.#scope.arrays<SandboxRow>(sql, key.teamId, key.name)[0]);
   }
 
   async list(filter: SandboxFilter, page: SandboxPage): Promise<readonly SandboxRecord[]> {
-    const first = page.after && { created_at_ms: page.after.createdAtMs, id: page.after.id };
-    return this.#rows.page<SandboxRow, SandboxRecord>(shape, {
+    return this.#rows.page<SandboxRow, SandboxRecord>(shapeOf(), {
       limit: page.limit,
       fetch: (last, limit) => {
         const conditions = conditionsOf(filter);
-        const after = last ?? first;
-        if (after) conditions.push(['(created_at_ms, id) < (?, ?)', after.created_at_ms, after.id]);
+        const after = last ? { createdAtMs: last[createdAtColumn], id: last[0] } : page.after;
+        if (after) conditions.push(['(created_at_ms, id) < (?, ?)', after.createdAtMs, after.id]);
         const where = joinConditions(conditions);
         const sql = `${selectSql}${where.sql} ORDER BY created_at_ms DESC, id DESC LIMIT ?`;
-        return this.#scope.all<SandboxRow>(sql, ...where.values, limit);
+        return this.#scope.arrays<SandboxRow>(sql, ...where.values, limit);
       },
     });
   }
@@ -81,14 +102,19 @@ export class SqliteSandboxes implements SandboxTable {
     this.#putPairs(record);
   }
 
+  /** Writes only what differs: every column that is set costs the indexes that it is part of. */
   async update(record: SandboxRecord): Promise<boolean> {
     const { id, teamId, name } = record;
-    const currentSql = 'SELECT metadata FROM sandboxes WHERE id = ? AND version = ?';
-    const current = this.#scope.get<{ metadata: string }>(currentSql, id, record.version - 1);
+    const currentSql = `${selectSql} WHERE id = ? AND version = ?`;
+    const [current] = this.#scope.arrays<SandboxRow>(currentSql, id, record.version - 1);
     if (!current) return false;
-    const updated = this.#scope.run(updateSql, ...valuesOf(record), id, teamId, name, id);
+    const values = valuesOf(record);
+    const changed = [...columns.keys()].filter((at) => values[at] !== current[at]);
+    const sets = changed.map((at) => `${columns[at]} = ?`).join(', ');
+    const updateSql = `UPDATE sandboxes SET ${sets} WHERE id = ? AND ${nameIsFreeSql}`;
+    const updated = this.#scope.run(updateSql, ...changed.map((at) => values[at]!), id, teamId, name, id);
     if (updated === 0) throw nameTaken(record);
-    if (current.metadata !== JSON.stringify(record.metadata)) {
+    if (changed.some((at) => columns[at] === 'metadata')) {
       this.#scope.run('DELETE FROM sandbox_pairs WHERE sandbox_id = ?', id);
       this.#putPairs(record);
     }
@@ -107,30 +133,51 @@ export class SqliteSandboxes implements SandboxTable {
   }
 }
 
-const shape: RowShape<SandboxRow, SandboxRecord> = {
-  table: 'sandboxes',
-  id: (row) => row.id,
-  parse: (row) =>
-    Object.freeze({
-      id: row.id,
-      teamId: row.team_id,
-      nodeId: row.node_id,
-      name: row.name,
-      spec: parseSpec(row.spec),
-      state: parseState(row.state),
-      generation: row.generation,
-      version: row.version,
-      metadata: parseTextMap(row.metadata),
-      metadataVersion: row.metadata_version,
-      expiresAtMs: row.expires_at_ms,
-      leaseToken: row.lease_token,
-      leaseHeld: row.lease_held === 1,
-      createdAtMs: row.created_at_ms,
-      createdBy: row.created_by,
-      userId: row.user_id,
-      updatedAtMs: row.updated_at_ms,
-    }),
-};
+/** Many sandboxes have the same spec, and those that run the same state: on one page each text is parsed once. */
+function shapeOf(): RowShape<SandboxRow, SandboxRecord> {
+  const parsers = { specOf: onceEach(parseSpec), stateOf: onceEach(parseState) };
+  return { table: 'sandboxes', id: (row) => row[0], parse: (row) => recordOf(row, parsers) };
+}
+
+function onceEach<Result>(parse: (text: string) => Result): (text: string) => Result {
+  const known = new Map<string, Result>();
+  return (text) => {
+    let result = known.get(text);
+    if (result === undefined) {
+      result = parse(text);
+      known.set(text, result);
+    }
+    return result;
+  };
+}
+
+interface Parsers {
+  readonly specOf: (text: string) => SandboxSpec;
+  readonly stateOf: (text: string) => SandboxState;
+}
+
+/** By number, because taking a row apart by pattern costs as much as the rest of it. */
+function recordOf(row: SandboxRow, parsers: Parsers): SandboxRecord {
+  return Object.freeze({
+    id: row[0],
+    teamId: row[1],
+    nodeId: row[2],
+    name: row[3],
+    spec: parsers.specOf(row[4]),
+    state: parsers.stateOf(row[5]),
+    generation: row[7],
+    version: row[8],
+    metadata: parseTextMap(row[9]),
+    metadataVersion: row[10],
+    expiresAtMs: row[11],
+    leaseToken: row[12],
+    leaseHeld: row[13] === 1,
+    createdAtMs: row[14],
+    createdBy: row[15],
+    userId: row[16],
+    updatedAtMs: row[17],
+  });
+}
 
 function valuesOf(record: SandboxRecord): Value[] {
   return [
