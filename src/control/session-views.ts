@@ -1,5 +1,11 @@
 /** Sessions as callers see them. */
-import type { NodeSession, SandboxId, SessionEnd, SessionView } from '../protocol/index.ts';
+import {
+  type NodeSession,
+  PlatformError,
+  type SandboxId,
+  type SessionEnd,
+  type SessionView,
+} from '../protocol/index.ts';
 
 export function sessionViewOf(found: NodeSession, sandboxId: SandboxId): SessionView {
   const { sessionId, end, current, startedAtMs, ...rest } = found;
@@ -17,4 +23,10 @@ export function sessionViewOf(found: NodeSession, sandboxId: SandboxId): Session
 export function sessionEndViewOf(end: SessionEnd) {
   const { endedAtMs, ...facts } = end;
   return { ...facts, endedAt: new Date(endedAtMs).toISOString() };
+}
+
+/** Where a shell is that has ended, nobody can say. */
+export function sessionEnded({ sessionId, name, end }: NodeSession): PlatformError {
+  const message = `The session ${name ?? sessionId} has ended; give an absolute path without it, or create it again.`;
+  return new PlatformError('session_terminated', message, { details: { sessionId, name, ...end } });
 }
