@@ -1,0 +1,383 @@
+/** What may be said with a command of a session, in which order commands run, and how sessions begin and end. */
+import { readdir, readFile } from 'node:fs/promises';
+import { join } from 'node:path';
+import { afterAll, beforeAll, expect, vi } from 'vitest';
+import type { Sandbox } from '../../src/sdk/index.ts';
+import { patience } from '../support/crashes.ts';
+import { Platform } from '../support/platform.ts';
+import { requires, testWith } from '../support/requires.ts';
+import { holdBusy, say } from '../support/sessions.ts';
+
+const test = testWith(requires.root, requires.cgroups, requires.program('bash'));
+
+let platform: Platform;
+let sandbox: Sandbox;
+
+beforeAll(async () => {
+  platform = await Platform.start();
+  sandbox = await platform.client.sandboxes.create();
+});
+afterAll(() => platform.close());
+
+test('E54: a working directory for one command is left again, also when it fails', async () => {
+  await using session = await sandbox.sessions.create({ cwd: '/usr' });
+  expect((await session.exec('pwd', { cwd: '/tmp' })).stdout).toBe('/tmp\n');
+  expect(await say(session, 'pwd')).toBe('/usr\n');
+  expect((await session.exec('false', { cwd: '/tmp' })).exitCode).toBe(1);
+  expect((await session.exec('echo "open', { cwd: '/tmp' })).exitCode).not.toBe(0);
+  expect(await say(session, 'pwd')).toBe('/usr\n');
+  expect((await session.exec('pwd', { cwd: 'lib' })).stdout).toBe('/usr/lib\n');
+});
+
+test('E55: an environment for one command is taken back, whether a name existed, did not, was exported or read-only', async () => {
+  await using session = await sandbox.sessions.create();
+  await say(session, 'PLAIN=p; export SHOWN=s; unset ABSENT');
+  const env = { PLAIN: '1', SHOWN: '2', ABSENT: '3' };
+  const inside = await session.exec('bash -c \'echo "$PLAIN $SHOWN $ABSENT"\'', { env });
+  expect(inside.stdout).toBe('1 2 3\n');
+  expect(await say(session, 'echo "$PLAIN $SHOWN ${ABSENT-unset}"')).toBe('p s unset\n');
+  expect(await say(session, 'bash -c \'echo "${PLAIN-unset} $SHOWN ${ABSENT-unset}"\'')).toBe('unset s unset\n');
+  await session.exec('false', { env });
+  expect(await say(session, 'echo "$PLAIN $SHOWN ${ABSENT-unset}"')).toBe('p s unset\n');
+  await say(session, 'readonly FIXED=f');
+  const fixed = session.exec('echo "ran $FIXED" > /tmp/e55', { env: { FIXED: 'other', PLAIN: '9' } });
+  await expect(fixed).rejects.toMatchObject({ code: 'invalid_request' });
+  expect(await sandbox.files.exists('/tmp/e55')).toBe(false);
+  expect(await say(session, 'echo "$FIXED $PLAIN"')).toBe('f p\n');
+});
+
+test('E56: a missing working directory is refused by name, nothing runs, and the session lives', async () => {
+  await using session = await sandbox.sessions.create();
+  const refused = session.exec('touch /tmp/e56', { cwd: '/no/such/place' });
+  await expect(refused).rejects.toMatchObject({ code: 'cwd_not_usable', details: { cwd: '/no/such/place' } });
+  expect(await sandbox.files.exists('/tmp/e56')).toBe(false);
+  expect(await say(session, 'pwd')).toBe('/workspace\n');
+});
+
+test("E57: a session's timeout is that of commands that bring none; a command's own wins", async () => {
+  await using session = await sandbox.sessions.create({ timeoutMs: 3_000 });
+  expect((await session.exec('sleep 4; echo slept', { timeoutMs: 60_000 })).stdout).toBe('slept\n');
+  const ended = await session.exec('sleep 600');
+  expect(ended).toMatchObject({ timedOut: true, sessionEnded: { reason: 'timeout' } });
+});
+
+test('E58: a timeout kills the tree, returns what was written and ends the session; nothing later runs in it', async () => {
+  await using session = await sandbox.sessions.create();
+  const mark = `${700_000 + Math.floor(Math.random() * 100_000)}`;
+  const command = `trap "" TERM; echo before; (setsid sleep ${mark} &); sleep ${mark}; echo after`;
+  const result = await session.exec(command, { timeoutMs: 2_000 });
+  expect(result).toMatchObject({ stdout: 'before\n', stderr: '', timedOut: true });
+  expect(result.sessionEnded).toMatchObject({ reason: 'timeout', exitCode: expect.any(Number) });
+  const next = session.exec('touch /tmp/e58');
+  await expect(next).rejects.toMatchObject({ code: 'session_terminated', details: { reason: 'timeout' } });
+  expect(await sandbox.files.exists('/tmp/e58')).toBe(false);
+  await vi.waitFor(async () => {
+    expect((await sandbox.exec(`pgrep -fx "sleep ${mark}"`)).stdout).toBe('');
+  }, patience);
+});
+
+test('E59: commands run strictly in call order, also when one fails', async () => {
+  await using session = await sandbox.sessions.create();
+  const results = await Promise.all(
+    Array.from({ length: 30 }, (_, index) =>
+      session.exec(index % 7 === 3 ? `echo ${index} >> /tmp/e59; false` : `echo ${index} >> /tmp/e59`),
+    ),
+  );
+  expect(results.map(({ exitCode }) => exitCode)).toEqual(Array.from({ length: 30 }, (_, i) => (i % 7 === 3 ? 1 : 0)));
+  const lines = (await sandbox.files.readText('/tmp/e59')).trim().split('\n');
+  expect(lines).toEqual(Array.from({ length: 30 }, (_, index) => String(index)));
+});
+
+test('E59: between handles one command runs at a time', async () => {
+  await using session = await sandbox.sessions.create({ name: 'e59' });
+  const handles = await Promise.all(Array.from({ length: 20 }, () => sandbox.sessions.get('e59')));
+  const alone = 'if mkdir /tmp/e59-lock; then sleep 0.01; rmdir /tmp/e59-lock; else echo not alone; fi';
+  const results = await Promise.all(handles.map((handle) => handle.exec(alone)));
+  expect(results.map(({ stdout, stderr }) => stdout + stderr)).toEqual(Array.from({ length: 20 }, () => ''));
+  expect(session.id).toBe(handles[0]!.id);
+});
+
+test('E18: E60: a long command of one session holds no other session and no stateless command', async () => {
+  await using busy = await sandbox.sessions.create();
+  await using free = await sandbox.sessions.create();
+  const { result, release } = await holdBusy(sandbox, busy);
+  expect(await say(free, 'echo free')).toBe('free\n');
+  expect((await sandbox.exec('echo stateless')).stdout).toBe('stateless\n');
+  expect((await busy.refresh()).view.current).not.toBeNull();
+  await release();
+  expect((await result).stdout).toBe('released\n');
+});
+
+test('E61: a background child holds neither its command nor the next; its late output is in neither', async () => {
+  await using session = await sandbox.sessions.create();
+  const go = '/tmp/e61-go';
+  const first = await session.exec(
+    `(while [ ! -e ${go} ]; do sleep 0.02; done; echo late; touch ${go}.said) & echo begun`,
+  );
+  expect(first).toMatchObject({ stdout: 'begun\n', exitCode: 0 });
+  await sandbox.exec(['touch', go]);
+  const next = await session.exec(`while [ ! -e ${go}.said ]; do sleep 0.02; done; echo next`);
+  expect(next.stdout).toBe('next\n');
+});
+
+test('E63: a name that lives is refused; of a dead session it gives a new shell', async () => {
+  const first = await sandbox.sessions.create({ name: 'e63' });
+  await say(first, 'OLD=1');
+  const again = sandbox.sessions.create({ name: 'e63' });
+  await expect(again).rejects.toMatchObject({ code: 'session_exists', details: { name: 'e63', sessionId: first.id } });
+  expect(await say(first, 'echo $OLD')).toBe('1\n');
+  await first.exec('exit 3');
+  await using second = await sandbox.sessions.create({ name: 'e63' });
+  expect(second.id).not.toBe(first.id);
+  expect(await say(second, 'echo "${OLD-unset}"')).toBe('unset\n');
+  await expect(first.exec('true')).rejects.toMatchObject({ code: 'session_terminated', details: { exitCode: 3 } });
+  expect((await sandbox.sessions.get('e63')).id).toBe(second.id);
+});
+
+test('E64: however many create one name at once, there is one shell', async () => {
+  const own = await platform.client.sandboxes.create();
+  const results = await Promise.allSettled(Array.from({ length: 12 }, () => own.sessions.create({ name: 'one' })));
+  const made = results.flatMap((result) => (result.status === 'fulfilled' ? [result.value.id] : []));
+  const refused = results.flatMap((result) => (result.status === 'rejected' ? [result.reason.code] : []));
+  expect(made).toHaveLength(1);
+  expect(refused).toEqual(Array.from({ length: 11 }, () => 'session_exists'));
+  expect((await own.sessions.list()).map(({ id }) => id)).toEqual(made);
+  expect((await own.exec('pgrep -c bash')).stdout).toBe('1\n');
+  await own.delete();
+});
+
+test('E65: E68: an unknown session is not found, whatever is asked of it', async () => {
+  await using session = await sandbox.sessions.create();
+  const path = (name: string, rest = '') => `${platform.server.url}/v1/sandboxes/${sandbox.id}/sessions/${name}${rest}`;
+  const ask = async (method: string, url: string, body?: unknown) => {
+    const headers = { Authorization: `Bearer ${platform.key}`, 'Content-Type': 'application/json' };
+    const response = await fetch(url, { method, headers, ...(body !== undefined && { body: JSON.stringify(body) }) });
+    const { error } = response.status === 204 ? {} : ((await response.json()) as { error?: { code: string } });
+    return [response.status, error?.code];
+  };
+  const missing = [404, 'session_not_found'];
+  for (const name of ['nobody', `ses${'a'.repeat(20)}`]) {
+    expect(await ask('POST', path(name, '/exec'), { command: 'true' })).toEqual(missing);
+    expect(await ask('GET', path(name))).toEqual(missing);
+    expect(await ask('PATCH', path(name, '/env'), { env: { A: '1' } })).toEqual(missing);
+    expect(await ask('POST', path(name, '/processes'), { command: 'true' })).toEqual(missing);
+    expect(await ask('DELETE', path(name))).toEqual(missing);
+  }
+  expect(await ask('DELETE', path(session.id))).toEqual([204, undefined]);
+  expect(await ask('DELETE', path(session.id))).toEqual(missing);
+});
+
+test('E66: a dead session tells its end to everybody who asks, and is not replaced', async () => {
+  const session = await sandbox.sessions.create({ name: 'e66' });
+  await session.exec('exit 11');
+  const ended = { code: 'session_terminated', details: { exitCode: 11, reason: 'exited' } };
+  await expect(session.exec('true')).rejects.toMatchObject(ended);
+  await expect((await sandbox.sessions.get('e66')).exec('true')).rejects.toMatchObject(ended);
+  await expect(session.setEnv({ A: '1' })).rejects.toMatchObject(ended);
+  await expect(session.processes.start('true')).rejects.toMatchObject(ended);
+  await expect(session.files.stat('.')).rejects.toMatchObject(ended);
+  const listed = (await sandbox.sessions.list()).find(({ id }) => id === session.id);
+  expect(listed?.view).toMatchObject({ state: 'ended', end: { exitCode: 11 } });
+  await session.delete();
+  await expect(session.exec('true')).rejects.toMatchObject({ code: 'session_not_found' });
+});
+
+test('E67: a delete kills the running command and its processes at once, refuses what waits, and leaves no file', async () => {
+  const own = await platform.client.sandboxes.create();
+  const session = await own.sessions.create({ name: 'e67' });
+  await say(session, '(setsid sleep 9001 &) ; sleep 9002 &');
+  const process = await session.processes.start('sleep 9003');
+  const { result } = await holdBusy(own, session);
+  const waiting = (await own.sessions.get('e67')).exec('touch /tmp/e67');
+  const queued = () => own.sessions.get('e67').then(({ view }) => view.queued);
+  await vi.waitFor(async () => expect(await queued()).toBe(1), patience);
+  const refused = expect(waiting).rejects.toMatchObject({ code: 'session_terminated', details: { reason: 'killed' } });
+  await session.delete();
+  await refused;
+  expect(await result).toMatchObject({ killed: true, sessionEnded: { reason: 'killed' } });
+  expect((await process.wait({ for: 'tree', timeoutMs: 30_000 })).exit).toMatchObject({ killed: true });
+  await vi.waitFor(async () => {
+    expect((await own.exec('pgrep -f "sleep 900[123]"; pgrep bash')).stdout).toBe('');
+  }, patience);
+  expect(await own.files.exists('/tmp/e67')).toBe(false);
+  expect(await own.sessions.list()).toEqual([]);
+  expect(await readdir(join(platform.nodeDirectory, 'sandboxes', own.id, 'sessions'))).toEqual([]);
+  await own.delete();
+});
+
+test('E69: variables are set and unset all or none, in turn with commands', async () => {
+  await using session = await sandbox.sessions.create({ env: { GONE: 'g', OLD: 'o' } });
+  await session.setEnv({ OLD: 'new', MORE: 'it\'s "$quoted" `x`\n', GONE: null });
+  const show = 'printf "%s|%s|%s" "$OLD" "$MORE" "${GONE-unset}"; bash -c \'echo "|$OLD"\'';
+  expect(await say(session, show)).toBe(`new|it's "$quoted" \`x\`\n|unset|new\n`);
+  await say(session, 'readonly FIXED=f');
+  const refused = session.setEnv({ OLD: 'never', FIXED: 'g' });
+  await expect(refused).rejects.toMatchObject({ code: 'invalid_request' });
+  await expect(session.setEnv({ OLD: 'never', '1BAD': 'g' })).rejects.toMatchObject({ code: 'invalid_request' });
+  await expect(session.setEnv({ OLD: 'never', BAD: 'a\0b' })).rejects.toMatchObject({ code: 'invalid_request' });
+  expect(await say(session, 'echo "$OLD $FIXED"')).toBe('new f\n');
+  const both = await Promise.all(
+    Array.from({ length: 10 }, (_, i) => session.setEnv({ PAIR_A: `${i}`, PAIR_B: `${i}` }).then(() => i)),
+  );
+  expect(both).toHaveLength(10);
+  expect(await say(session, 'echo "$PAIR_A $PAIR_B"')).toBe('9 9\n');
+});
+
+test('E70: what runs, since when and how many wait can be seen; who would not wait longer does not run', async () => {
+  await using session = await sandbox.sessions.create({ name: 'e70' });
+  expect(session.view).toMatchObject({ current: null, queued: 0 });
+  const before = Date.now();
+  const { result, release } = await holdBusy(sandbox, session);
+  const other = await sandbox.sessions.get('e70');
+  expect(other.view.current?.operationId).toMatch(/^opr[a-z0-9]{20}$/);
+  expect(Date.parse(other.view.current!.since)).toBeGreaterThanOrEqual(before - 1_000);
+  const [patient, late, now, left] = await Promise.all(Array.from({ length: 4 }, () => sandbox.sessions.get('e70')));
+  const waiting = patient!.exec('echo waited');
+  await vi.waitFor(async () => expect((await other.refresh()).view.queued).toBe(1), patience);
+  const timeout = { code: 'session_queue_timeout' };
+  await expect(late!.exec('touch /tmp/e70', { queueTimeoutMs: 100 })).rejects.toMatchObject(timeout);
+  await expect(now!.exec('touch /tmp/e70', { queueTimeoutMs: 0 })).rejects.toMatchObject(timeout);
+  const abort = new AbortController();
+  const cancelled = left!.exec('touch /tmp/e70', { signal: abort.signal });
+  const refused = expect(cancelled).rejects.toMatchObject({ name: 'AbortError' });
+  await vi.waitFor(async () => expect((await other.refresh()).view.queued).toBe(2), patience);
+  abort.abort();
+  await refused;
+  await vi.waitFor(async () => expect((await other.refresh()).view.queued).toBe(1), patience);
+  await release();
+  expect((await result).queuedMs).toBeLessThan(60_000);
+  expect(await waiting).toMatchObject({ stdout: 'waited\n', sessionEnded: null });
+  expect((await waiting).queuedMs).toBeGreaterThan(0);
+  expect(await sandbox.files.exists('/tmp/e70')).toBe(false);
+  expect((await other.refresh()).view).toMatchObject({ state: 'running', current: null, queued: 0 });
+});
+
+test('E71: a shell that is killed for memory or by another process mid-command is told, never a hang', async () => {
+  const small = await platform.client.sandboxes.create({ limits: { memoryBytes: 128 * 1024 ** 2 } });
+  const hungry = await small.sessions.create();
+  // The shell itself grows, so it is what the kernel finds to kill.
+  const starved = await hungry.exec('x=xxxxxxxxxxxxxxxx; while :; do x=$x$x; done', { timeoutMs: 120_000 });
+  expect(starved.sessionEnded).toMatchObject({ exitCode: 137, signal: 'SIGKILL', reason: 'out_of_memory' });
+  expect(starved.outOfMemory).toBe(true);
+  const ended = { code: 'session_terminated', details: { reason: 'out_of_memory' } };
+  await expect(hungry.exec('true')).rejects.toMatchObject(ended);
+
+  const shot = await small.sessions.create();
+  const { result } = await holdBusy(small, shot);
+  await small.exec(['kill', '-SEGV', String(shot.view.pid)]);
+  expect((await result).sessionEnded).toMatchObject({ signal: 'SIGSEGV', exitCode: 139, reason: 'crashed' });
+  await small.delete();
+});
+
+test(
+  'E72: 100 idle sessions cost bounded memory',
+  async () => {
+    const own = await platform.client.sandboxes.create();
+    const resident = async () => {
+      const status = await readFile(`/proc/${platform.server.pid}/status`, 'utf8');
+      return Number(/VmRSS:\s+(\d+)/.exec(status)?.[1]) / 1024;
+    };
+    const before = await resident();
+    for (let index = 0; index < 100; index++) await own.sessions.create();
+    const { stdout } = await own.exec(
+      `for p in $(pgrep bash); do grep Pss: /proc/$p/smaps_rollup; done | awk '{s+=$2} END {print NR, s/1024}'`,
+    );
+    const [shells, inside] = stdout.trim().split(' ').map(Number);
+    const server = (await resident()) - before;
+    process.stderr.write(
+      `E72: 100 idle sessions: ${inside} MiB in their shells, ${server.toFixed(1)} MiB in the server\n`,
+    );
+    expect(shells).toBeGreaterThanOrEqual(100);
+    expect(inside).toBeLessThan(600);
+    expect(server).toBeLessThan(200);
+    expect((await own.sessions.list()).filter(({ view }) => view.state === 'running')).toHaveLength(100);
+    await own.delete();
+  },
+  { timeout: 180_000 },
+);
+
+test('E122: relative paths of files and git are where the session is, without waiting for its command', async () => {
+  await using session = await sandbox.sessions.create();
+  await say(session, 'mkdir -p /tmp/e122/repo && cd /tmp/e122');
+  const { result, release } = await holdBusy(sandbox, session);
+  expect((await session.files.write('note.txt', 'here')).path).toBe('/tmp/e122/note.txt');
+  expect(await session.files.readText('note.txt')).toBe('here');
+  expect(await session.files.readText('/tmp/e122/note.txt')).toBe('here');
+  await session.files.move('note.txt', 'repo/note.txt');
+  expect((await session.files.list('repo')).map(({ path }) => path)).toEqual(['/tmp/e122/repo/note.txt']);
+  await sandbox.exec('git init -q', { cwd: '/tmp/e122/repo' });
+  expect((await session.git.status({ path: 'repo' })).files.map(({ path }) => path)).toEqual(['note.txt']);
+  expect((await session.refresh()).view.current).not.toBeNull();
+  await release();
+  await result;
+  await say(session, 'cd repo');
+  expect(await session.files.exists('note.txt')).toBe(true);
+  expect((await session.git.status()).files).toHaveLength(1);
+  await expect(sandbox.files.stat('note.txt')).rejects.toMatchObject({ code: 'file_not_found' });
+});
+
+test('E122: files of a session are those of its user', async () => {
+  await using session = await sandbox.sessions.create({ user: 'user', cwd: '/home/user' });
+  const entry = await session.files.write('mine', 'x');
+  expect(entry).toMatchObject({ path: '/home/user/mine', uid: 1000 });
+  await expect(session.files.write('/root/mine', 'x')).rejects.toMatchObject({ code: 'permission_denied' });
+});
+
+test("E127: a call's environment goes before the session's, and that before the sandbox's; null unsets", async () => {
+  const own = await platform.client.sandboxes.create({
+    env: { ONE: 'sandbox', TWO: 'sandbox', THREE: 'sandbox', GONE: 'sandbox' },
+  });
+  const session = await own.sessions.create({ env: { TWO: 'session', THREE: 'session', GONE: null } });
+  const show = 'echo "$ONE $TWO $THREE ${GONE-unset}"';
+  expect((await session.exec(show, { env: { THREE: 'call' } })).stdout).toBe('sandbox session call unset\n');
+  expect((await session.exec('echo "${ONE-unset} $TWO"', { env: { ONE: null } })).stdout).toBe('unset session\n');
+  expect(await say(session, show)).toBe('sandbox session session unset\n');
+  await own.delete();
+});
+
+test('E129: sessions of an earlier life are gone, and a handle of it acts on nothing', async () => {
+  const own = await platform.client.sandboxes.create();
+  const session = await own.sessions.create({ name: 'work' });
+  const early = await platform.client.sandboxes.connect(own.id);
+  const handle = await early.sessions.get('work');
+  await own.stop({ graceMs: 0 });
+  expect((await handle.refresh()).view).toMatchObject({ state: 'ended', end: { reason: 'sandbox_ended' } });
+  await own.start();
+  await expect(handle.exec('true')).rejects.toMatchObject({ code: 'stale_generation' });
+  await expect(own.sessions.get('work')).rejects.toMatchObject({ code: 'session_not_found' });
+  expect(await own.sessions.list()).toEqual([]);
+  const next = await own.sessions.create({ name: 'work' });
+  expect(next.id).not.toBe(session.id);
+  await expect(handle.exec('true')).rejects.toMatchObject({ code: 'stale_generation' });
+  await own.delete();
+});
+
+test('E131: without a session nothing makes one: none is listed and no shell lives', async () => {
+  const own = await platform.client.sandboxes.create();
+  await own.exec('true');
+  const process = await own.processes.start('true');
+  await process.wait({ for: 'tree' });
+  await own.files.write('a', 'b');
+  await using watch = await own.files.watch('.');
+  await own.exec('git init -q repo');
+  await own.git.status({ path: 'repo' });
+  expect(await own.sessions.list()).toEqual([]);
+  expect((await own.exec(['pgrep', '-c', '^(ba|da|)sh$'])).stdout).toBe('0\n');
+  watch.close();
+  await own.delete();
+});
+
+test('a shell that is no bash is refused by name, and nothing of it stays', async () => {
+  const own = await platform.client.sandboxes.create();
+  for (const shell of ['/bin/dash', '/bin/true', '/no/such/shell']) {
+    await expect(own.sessions.create({ shell, name: 'odd' })).rejects.toMatchObject({
+      code: 'session_shell_not_usable',
+    });
+  }
+  await expect(own.sessions.create({ user: 'nobody-here' })).rejects.toMatchObject({ code: 'user_not_usable' });
+  await expect(own.sessions.create({ cwd: '/no/such' })).rejects.toMatchObject({ code: 'cwd_not_usable' });
+  expect(await own.sessions.list()).toEqual([]);
+  expect(await readdir(join(platform.nodeDirectory, 'sandboxes', own.id, 'sessions'))).toEqual([]);
+  await own.sessions.create({ shell: '/bin/bash', name: 'odd' });
+  await own.delete();
+});
