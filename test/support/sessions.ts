@@ -8,11 +8,11 @@ export async function say(session: Session, text: string): Promise<string> {
   return stdout;
 }
 
-/** Begins a command that runs until the answer's `release`, and resolves when it runs. */
+/** Begins a command that runs until `release`, or until somebody makes the file `go`; resolves when it runs. */
 export async function holdBusy(sandbox: Sandbox, session: Session) {
   const go = `/tmp/go-${crypto.randomUUID()}`;
   const result = session.exec(`touch ${go}.runs; while [ ! -e ${go} ]; do sleep 0.02; done; echo released`);
   result.catch(() => {});
   await sandbox.exec(`while [ ! -e ${go}.runs ]; do sleep 0.02; done`);
-  return { result, release: () => sandbox.exec(['touch', go]) };
+  return { result, go, release: () => sandbox.exec(['touch', go]) };
 }
