@@ -21,15 +21,3 @@ export {
 } from './orders.ts';
 export { sessionDirectory } from './session-directory.ts';
 export { startInSession } from './start-in-session.ts';
-
-// openSession(context: StartRunContext, order: OpenSessionOrder): Promise<number>  - the pid inside
-// execInSession(context: ExecContext, order: ExecInSessionOrder, signal?: AbortSignal): Promise<SessionOutcome>
-//   An abort, like a timeout, kills the whole session.
-// setSessionEnv(context: ExecContext, order: SetSessionEnvOrder): Promise<void>
-//   All or nothing; `invalid_request` names a variable that is read-only.
-// startInSession(context: StartRunContext, order: StartInSessionOrder): Promise<number>  - the pid inside
-// sessionDirectory(context: FileContext, pid: number): Promise<string | null>
-//   Of the user of the session; also while a command runs. null: the shell has ended.
-// killing: client.control((c) => c.killTree(sessionId)) ends everything of the session.
-// RunEntry (listRuns, events) gains: kind: 'plain' | 'session' | 'in session' | 'from session'; session: string | null (the session that a
-//   run belongs to, while the run lives), so that a restarted node sees who runs.
