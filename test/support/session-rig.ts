@@ -1,6 +1,6 @@
 /** Sessions of a real sandbox, driven through the engine alone: no queue, no names, no HTTP. */
 import { join } from 'node:path';
-import { systemClock } from '../../src/base/index.ts';
+import { SystemClock } from '../../src/base/index.ts';
 import {
   type ExecInSessionOrder,
   execInSession,
@@ -27,6 +27,7 @@ export class SessionRig {
   readonly harness: NodeUnderTest;
   readonly sandbox: NodeSandbox;
   readonly client: InitClient;
+  readonly #clock = new SystemClock();
 
   private constructor(harness: NodeUnderTest, sandbox: NodeSandbox, client: InitClient) {
     this.harness = harness;
@@ -43,7 +44,7 @@ export class SessionRig {
   }
 
   get #context() {
-    return { client: this.client, clock: systemClock, sandboxEnv: {}, token: 0 };
+    return { client: this.client, clock: this.#clock, sandboxEnv: {}, token: 0 };
   }
 
   /** Outside every session. */
