@@ -2,7 +2,7 @@
 import type { Process, Sandbox, Session } from '../../src/sdk/index.ts';
 import { againstLimit, againstPeer, type Finding, figure, formatNumber } from '../finding.ts';
 import type { HttpClient } from '../http-client.ts';
-import { interleave } from '../interleave.ts';
+import { interleave, timed } from '../interleave.ts';
 import type { Row } from '../row.ts';
 import { openHttp, startPlatform } from '../start.ts';
 import { anonymousBytesOf, availableBytes } from '../system.ts';
@@ -94,10 +94,4 @@ async function readAll(process: Process): Promise<void> {
   let bytes = 0;
   for await (const item of process.output()) if (item.kind === 'output') bytes += item.bytes.byteLength;
   if (bytes !== streamBytes) throw new Error(`${bytes} bytes came.`);
-}
-
-async function timed(work: () => Promise<unknown>): Promise<number> {
-  const startedAt = performance.now();
-  await work();
-  return performance.now() - startedAt;
 }

@@ -104,7 +104,7 @@ export class SandboxSessions implements NodeSessions {
     const { sessionId } = entry.record;
     const cameAt = performance.now();
     try {
-      return await this.#inTurn({ entry, order, runId: order.runId, signal }, async ({ record, client }) => {
+      return await this.#inTurn({ table, entry, order, runId: order.runId, signal }, async ({ record, client }) => {
         const queuedMs = Math.round(performance.now() - cameAt);
         const context = { client, clock, sandboxEnv: record.spec.env, token: record.settings.leaseToken };
         const wanted = { ...order, sessionId, timeoutMs: order.timeoutMs ?? entry.record.timeoutMs };
@@ -121,9 +121,9 @@ export class SandboxSessions implements NodeSessions {
   }
 
   async setSessionEnv(order: SetSessionEnvOrder): Promise<void> {
-    const { entry } = await this.#find(order);
+    const { table, entry } = await this.#find(order);
     const { clock } = this.#options;
-    await this.#inTurn({ entry, order, runId: order.runId }, ({ record, client }) => {
+    await this.#inTurn({ table, entry, order, runId: order.runId }, ({ record, client }) => {
       const context = { client, clock, sandboxEnv: record.spec.env, token: record.settings.leaseToken };
       return setSessionEnv(context, { ...order, sessionId: entry.record.sessionId });
     });
@@ -132,9 +132,9 @@ export class SandboxSessions implements NodeSessions {
   async startSessionProcess(order: StartSessionProcessOrder): Promise<NodeProcess> {
     const known = await this.#options.processes.find(order);
     if (known !== undefined) return known;
-    const { entry } = await this.#find(order);
+    const { table, entry } = await this.#find(order);
     const { sessionId, user } = entry.record;
-    return await this.#inTurn({ entry, order, runId: order.processId }, async () => {
+    return await this.#inTurn({ table, entry, order, runId: order.processId }, async () => {
       // Where it begins is where the shell is now, unless the caller says otherwise.
       const cwd = order.cwd ?? (await this.#directoryOf(order, entry));
       return await this.#options.processes.startFrom(
@@ -221,6 +221,7 @@ export class SandboxSessions implements NodeSessions {
 
   async #inTurn<Result>(
     turn: {
+      readonly table: SessionTable;
       readonly entry: SessionEntry;
       readonly order: SessionTurn;
       readonly runId: string;
@@ -228,7 +229,7 @@ export class SandboxSessions implements NodeSessions {
     },
     work: (hold: Hold) => Promise<Result>,
   ): Promise<Result> {
-    const { entry, order, runId, signal } = turn;
+    const { table, entry, order, runId, signal } = turn;
     this.#admit(order);
     return await entry.queue.run({ runId, timeoutMs: order.queueTimeoutMs, signal }, async () => {
       for (;;) {
@@ -236,6 +237,11 @@ export class SandboxSessions implements NodeSessions {
         try {
           return await work(hold);
         } catch (error) {
+          // Init knew of its end before we did.
+          if (isPlatformError(error, 'session_terminated', 'session_not_found')) {
+            await table.look(entry);
+            throw entry.isLive ? error : entry.terminated();
+          }
           if (!(error instanceof SessionBusy)) throw error;
           if (signal?.aborted) throw new LeftQueue();
         }

@@ -97,6 +97,15 @@ export class SessionTable {
     return run !== undefined;
   }
 
+  /** Asks init whether it lives. */
+  async look(entry: SessionEntry): Promise<void> {
+    const runs = await this.#options.client?.control((connection) => connection.listRuns());
+    await this.#compare(
+      entry,
+      runs?.find(({ run }) => run === entry.record.sessionId),
+    );
+  }
+
   async save(entry: SessionEntry): Promise<void> {
     const { sessionId } = entry.record;
     await this.#fileLock.run(sessionId, async () => {
@@ -154,13 +163,16 @@ export class SessionTable {
     const runs = new Map((await connection.listRuns()).map((run) => [run.run, run]));
     for (const [run, release] of this.#inherited) if (runs.get(run)?.state !== 'running') release();
     for (const entry of [...this.#live.values()].filter(({ isStarting }) => !isStarting)) {
-      const run = runs.get(entry.record.sessionId);
-      if (run !== undefined) this.#take(run);
-      else if (entry.record.pid === null) await this.remove(entry);
-      // Init remembers so many that have ended, and it is not among them.
-      else this.end(entry, unseenEnd('crashed', this.#options.clock.nowMs()));
+      await this.#compare(entry, runs.get(entry.record.sessionId));
     }
     for (const run of runs.values()) if (run.kind === 'in session' && run.state === 'running') this.#inherit(run);
+  }
+
+  async #compare(entry: SessionEntry, run: RunEntry | undefined): Promise<void> {
+    if (run !== undefined) this.#take(run);
+    else if (entry.record.pid === null) await this.remove(entry);
+    // Init remembers so many that have ended, and it is not among them.
+    else this.end(entry, unseenEnd('crashed', this.#options.clock.nowMs()));
   }
 
   /** It has its turn, as if this node had begun it: whoever comes waits behind it. */

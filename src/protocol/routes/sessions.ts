@@ -16,8 +16,8 @@ export const sessionLimits = {
   /** What waits in one session. */
   queue: 256,
   queueTimeoutMs: 24 * 3600 * 1000,
-  /** Names in one change of the environment. */
-  envNames: 1_000,
+  /** Variables of one command, or of one change of the session's own. */
+  envNames: 256,
 } as const;
 
 const sessionErrors = [
@@ -39,7 +39,12 @@ const sessionName = z
 export const sessionReference = z.union([idSchema('session'), sessionName]);
 const sessionParams = sandboxParams.extend({ session: sessionReference });
 
-const env = z.record(z.string(), z.string().nullable());
+const env = z
+  .record(z.string(), z.string().nullable())
+  .refine(
+    (names) => Object.keys(names).length <= sessionLimits.envNames,
+    `At most ${sessionLimits.envNames} variables at once.`,
+  );
 const cwd = text({ maxLength: 4_095 });
 const timeoutMs = z.int().min(1).max(execLimits.timeoutMs);
 /** How long it may wait for its turn; 0: it begins at once or not at all. */
@@ -184,10 +189,7 @@ export const setSessionEnv = defineRoute({
   query: none,
   body: z.strictObject({
     /** null unsets. */
-    env: env.refine(
-      (names) => Object.keys(names).length <= sessionLimits.envNames,
-      `At most ${sessionLimits.envNames} names at once.`,
-    ),
+    env,
     queueTimeoutMs: queueTimeoutMs.optional(),
   }),
   result: none,
