@@ -1,4 +1,4 @@
-/* The table of runs and the life of each; see runs.h. Streams are in streams.c, parsing in run-request.c. */
+/* The life of each run; see runs.h. The table is in run-table.c, streams are in streams.c, parsing in run-request.c. */
 #include "runs.h"
 
 #include "groups.h"
@@ -20,47 +20,7 @@ enum { RUN = 40, STARTED = 41, EXITED = 45, TREE_ENDED = 46, STDIN_END = 48, SIG
 #define WORKER_END_MS 5000
 #define START_DELAY_MS 2
 
-static struct run *runs[SLOTS];
-static atomic_int pids[SLOTS]; /* written by the kernel at fork, cleared when reaped */
-static int used_slots;         /* every slot at or above is free */
-static uint32_t live, workers;
 static struct run *touched;
-
-int runs_take_slot(struct run *run)
-{
-	for (int slot = 0; slot < SLOTS; slot++) {
-		if (runs[slot] != NULL)
-			continue;
-		runs[slot] = run;
-		run->slot = slot;
-		live++;
-		workers += run->worker;
-		if (slot >= used_slots)
-			used_slots = slot + 1;
-		return slot;
-	}
-	return -1;
-}
-
-uint32_t runs_of_commands(void)
-{
-	return live - workers;
-}
-
-atomic_int *runs_pid_of(int slot)
-{
-	return &pids[slot];
-}
-
-uint32_t runs_live(void)
-{
-	return live;
-}
-
-struct run *run_of(const struct record *record)
-{
-	return record->slot >= 0 ? runs[record->slot] : NULL;
-}
 
 void run_touch(struct run *run)
 {
@@ -95,33 +55,10 @@ void run_free(struct run *run)
 		journal_close(run->journal);
 	free(run->memory);
 	if (run->slot >= 0) {
-		atomic_store(&pids[run->slot], 0);
 		group_release(run->slot);
-		runs[run->slot] = NULL;
-		live--;
-		workers -= run->worker;
-		while (used_slots > 0 && runs[used_slots - 1] == NULL)
-			used_slots--;
+		runs_leave_slot(run);
 	}
 	free(run);
-}
-
-uint64_t runs_oom_kills(void)
-{
-	char text[512];
-	if (sandbox.memory_events < 0)
-		return 0;
-	ssize_t count = pread(sandbox.memory_events, text, sizeof(text) - 1, 0);
-	if (count <= 0)
-		return 0;
-	text[count] = 0;
-	for (char *line = text; line != NULL; line = strchr(line, '\n')) {
-		if (*line == '\n')
-			line++;
-		if (strncmp(line, "oom_kill ", 9) == 0)
-			return strtoull(line + 9, NULL, 10);
-	}
-	return 0;
 }
 
 static void group_ready(struct source *source, uint32_t events)
@@ -141,7 +78,7 @@ static bool deliver(struct run *run, uint8_t target, int number)
 {
 	if (run->in_session)
 		return run->session != NULL && deliver(run->session, 2, number);
-	int pid = atomic_load(&pids[run->slot]);
+	int pid = atomic_load(runs_pid_of(run->slot));
 	if (run->launching && pid == 0) {
 		*(target == 2 ? &run->pending_tree : &run->pending_leader) |= bit_of(number);
 		return true;
@@ -208,7 +145,7 @@ void run_launched(struct run *run)
 		if (run->in_session)
 			run->record->pid = run->session->record->pid;
 		else if (!run->reaped)
-			run->record->pid = atomic_load(&pids[run->slot]);
+			run->record->pid = atomic_load(runs_pid_of(run->slot));
 		/* A session has started when its shell says so, and most texts in one end before anybody could use the word. */
 		if (run->in_session)
 			run->start_owed = true, run->start_due = boot_ms() + START_DELAY_MS, loop_alarm(run->start_due);
@@ -348,7 +285,7 @@ static void progress(struct run *run)
 		return;
 	if (run->failure.code != 0) {
 		/* A child that reported is reaped soon; one that was never forked has no pid. */
-		if ((run->reaped || atomic_load(&pids[run->slot]) == 0) && (run->tree_empty || run->in_session))
+		if ((run->reaped || atomic_load(runs_pid_of(run->slot)) == 0) && (run->tree_empty || run->in_session))
 			run_free(run);
 		return;
 	}
@@ -407,44 +344,25 @@ void run_ended(struct run *run, uint32_t status)
 	run_touch(run);
 }
 
-void runs_of_session(const struct run *session, void (*visit)(struct run *run))
-{
-	for (int slot = 0; slot < used_slots; slot++)
-		if (runs[slot] != NULL && runs[slot]->session == session)
-			visit(runs[slot]);
-}
-
-bool runs_have_pid(int pid)
-{
-	for (int slot = 0; slot < used_slots; slot++)
-		if (atomic_load_explicit(&pids[slot], memory_order_relaxed) == pid)
-			return true;
-	return false;
-}
-
 void runs_reap(void)
 {
 	int status;
 	pid_t pid;
 	bool orphans = false;
 	while ((pid = waitpid(-1, &status, WNOHANG)) > 0) {
-		int slot = 0;
-		while (slot < used_slots && atomic_load_explicit(&pids[slot], memory_order_relaxed) != pid)
-			slot++;
-		if (slot == used_slots) {
+		struct run *run = runs_take_pid(pid);
+		if (run == NULL) {
 			orphans = true;
 			continue;
 		}
-		struct run *run = runs[slot];
-		atomic_store(&pids[slot], 0);
 		if (run->record != NULL)
 			run->record->pid = pid;
 		run_ended(run, (uint32_t)status);
 	}
 	/* An orphan that died may have been the last of a tree whose watch could not be set. */
-	for (int slot = 0; orphans && slot < used_slots; slot++)
-		if (runs[slot] != NULL && runs[slot]->reaped && !runs[slot]->group.watched)
-			run_touch(runs[slot]);
+	for (struct run *run = orphans ? runs_next(NULL) : NULL; run != NULL; run = runs_next(run))
+		if (run->reaped && !run->group.watched)
+			run_touch(run);
 }
 
 bool run_signal(struct run *run, uint8_t target, uint8_t number)
@@ -459,13 +377,13 @@ bool run_signal(struct run *run, uint8_t target, uint8_t number)
 
 void runs_signal_all(uint8_t number, bool asked)
 {
-	for (int slot = 0; slot < used_slots; slot++) {
+	for (struct run *run = runs_next(NULL); run != NULL; run = runs_next(run)) {
 		/* Files are served until the sandbox ends, or until a KILL of everything in the group. */
-		if (runs[slot] == NULL || runs[slot]->in_session || (asked && runs[slot]->worker))
+		if (run->in_session || (asked && run->worker))
 			continue;
 		if (asked)
-			runs[slot]->asked |= bit_of(number);
-		deliver(runs[slot], 2, number);
+			run->asked |= bit_of(number);
+		deliver(run, 2, number);
 	}
 }
 
@@ -496,20 +414,17 @@ void run_detach(struct run *run)
 
 void runs_leave(const struct connection *connection)
 {
-	for (int slot = 0; slot < used_slots; slot++) {
-		if (runs[slot] == NULL || runs[slot]->journal == NULL)
+	for (struct run *run = runs_next(NULL); run != NULL; run = runs_next(run)) {
+		if (run->journal == NULL)
 			continue;
-		journal_leave(runs[slot]->journal, connection);
-		input_leave(runs[slot], connection);
+		journal_leave(run->journal, connection);
+		input_leave(run, connection);
 	}
 }
 
 void runs_alarm(uint64_t now)
 {
-	for (int slot = 0; slot < used_slots; slot++) {
-		struct run *run = runs[slot];
-		if (run == NULL)
-			continue;
+	for (struct run *run = runs_next(NULL); run != NULL; run = runs_next(run)) {
 		if (run->timeout_at != 0 && run->reaped)
 			run->timeout_at = 0;
 		if (run->timeout_at != 0 && now >= run->timeout_at) {

@@ -95,14 +95,19 @@ enum record_state journal_holds(const struct run *run);
 void run_launched(struct run *run);
 void run_tell_started(struct run *run);
 void run_ended(struct run *run, uint32_t status);
-/* Calls `visit` for each run that belongs to the session. */
-void runs_of_session(const struct run *session, void (*visit)(struct run *run));
+
+/* run-table.c */
+int runs_take_slot(struct run *run);
+void runs_leave_slot(struct run *run);
+atomic_int *runs_pid_of(int slot);
+/* In the order of slots: the first after `run` (NULL: of all), or NULL. Runs may be freed meanwhile, but not `run`. */
+struct run *runs_next(const struct run *run);
+/* The run whose leader a process that was reaped is, or NULL; from now on it has no leader. */
+struct run *runs_take_pid(int pid);
 /* Whether a process is the leader of a run. */
 bool runs_have_pid(int pid);
 
 /* For run-request.c. */
-int runs_take_slot(struct run *run);
-atomic_int *runs_pid_of(int slot);
 void run_free(struct run *run);
 uint64_t runs_oom_kills(void);
 void run_begin(struct run *run);

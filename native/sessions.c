@@ -258,7 +258,9 @@ void session_over(struct run *run)
 		current->record->why = run->record->why;
 		run_ended(current, run->record->status);
 	}
-	runs_of_session(run, end_with_session);
+	for (struct run *other = runs_next(NULL); other != NULL; other = runs_next(other))
+		if (other->session == run)
+			end_with_session(other);
 }
 
 static void forget_session(struct run *run)
@@ -280,7 +282,9 @@ void session_release(struct run *run)
 		run->session->shell->current = NULL;
 	if (run->shell == NULL)
 		return;
-	runs_of_session(run, forget_session);
+	for (struct run *other = runs_next(NULL); other != NULL; other = runs_next(other))
+		if (other->session == run)
+			forget_session(other);
 	source_close(&run->shell->line);
 	free(run->shell);
 	run->shell = NULL;
@@ -307,7 +311,8 @@ const char *session_refusal(const struct run *run)
 	static char text[COMPLAINT_MAX + 64];
 	if (run->failure.code == 15) {
 		const struct shell *shell = run->shell;
-		snprintf(text, sizeof(text), "the shell cannot be a session: %.*s", (int)shell->complaint_length, shell->complaint);
+		bool silent = shell->complaint_length == 0;
+		snprintf(text, sizeof(text), "%.*s", silent ? COMPLAINT_MAX : (int)shell->complaint_length, silent ? "it does not load what a session needs" : shell->complaint);
 		return text;
 	}
 	if (run->failure.code == 17)
