@@ -29,7 +29,7 @@ import type { LeaseGate } from './lease-gate.ts';
 import { notRunning } from './metadata.ts';
 import type { Mutations, Operation } from './mutations.ts';
 import { checkGeneration, lifeIn, lifeOf, type SandboxRecords } from './sandbox-records.ts';
-import { sessionEnded } from './session-views.ts';
+import { sessionNowhere } from './session-views.ts';
 
 type Routes = typeof routes;
 type Query<Name extends keyof Routes> = QueryOf<Routes[Name]>;
@@ -263,7 +263,7 @@ export class Files {
       if (session === undefined) return await ask(node, order, (path) => path);
       const found = await node.getSession({ sandboxId: record.id, generation: record.generation, session });
       const { cwd } = found;
-      if (cwd === null) throw sessionEnded(found);
+      if (cwd === null) throw sessionNowhere(found);
       // Not normalized: what `..` leads to behind a symlink is for the kernel to say.
       const placed = (path: string) => (path.startsWith('/') ? path : `${cwd === '/' ? '' : cwd}/${path}`);
       return await ask(node, { ...order, user: order.user ?? found.user }, placed);

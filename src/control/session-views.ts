@@ -25,8 +25,12 @@ export function sessionEndViewOf(end: SessionEnd) {
   return { ...facts, endedAt: new Date(endedAtMs).toISOString() };
 }
 
-/** Where a shell is that has ended, nobody can say. */
-export function sessionEnded({ sessionId, name, end }: NodeSession): PlatformError {
+/** Why a relative path leads nowhere. */
+export function sessionNowhere({ sessionId, name, end }: NodeSession): PlatformError {
+  if (end === null) {
+    const message = `Where the session ${name ?? sessionId} is cannot be told now; nothing was done. Give an absolute path.`;
+    return new PlatformError('sandbox_unavailable', message);
+  }
   const message = `The session ${name ?? sessionId} has ended; give an absolute path without it, or create it again.`;
   return new PlatformError('session_terminated', message, { details: { sessionId, name, ...end } });
 }

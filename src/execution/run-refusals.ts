@@ -52,7 +52,9 @@ export function runRefusal(run: RefusedRun, refusal: Refusal): PlatformError {
     case refusalCodes.sessionOver:
       return new PlatformError('session_terminated', `The session ${run.sessionId} has ended; nothing ran.`);
     case refusalCodes.sessionShell:
-      return new PlatformError('session_shell_not_usable', `No session can be made of it: ${refusal.text.trim()}`, { details });
+      return new PlatformError('session_shell_not_usable', `The shell cannot be a session: ${refusal.text.trim()}`, {
+        details,
+      });
     case refusalCodes.program:
       return new PlatformError('process_not_startable', `The program cannot be started: ${refusal.text}`, { details });
     default:

@@ -40,8 +40,11 @@ import { SandboxSessions } from './sandbox-sessions.ts';
 /** How long an ended process with `autoCleanup` waits for somebody to read its output. */
 const cleanupMs = 60_000;
 
-/** How a process is launched; answers with its pid. */
-export type Launch = (hold: { readonly record: NodeRecord; readonly client: InitClient }) => Promise<number>;
+/** How a process is launched. It answers with where that was, if the order alone does not tell. */
+export type Launch = (hold: {
+  readonly record: NodeRecord;
+  readonly client: InitClient;
+}) => Promise<{ readonly pid: number; readonly cwd?: string | null }>;
 
 /** Where a process comes from, if it is from a session. */
 interface Origin {
@@ -80,8 +83,10 @@ export class SandboxProcesses implements NodeProcesses {
   }
 
   async startProcess(order: StartProcessOrder): Promise<NodeProcess> {
-    const launch: Launch = ({ record, client }) =>
-      startRun({ client, sandboxEnv: record.spec.env, token: record.settings.leaseToken }, order);
+    const launch: Launch = async ({ record, client }) => {
+      const context = { client, sandboxEnv: record.spec.env, token: record.settings.leaseToken };
+      return { pid: await startRun(context, order) };
+    };
     return await this.startFrom(order, { sessionId: null, isDetached: false, launch });
   }
 
@@ -241,8 +246,8 @@ export class SandboxProcesses implements NodeProcesses {
     });
     try {
       await faults.hit('node-process-before-start');
-      const pid = await origin.launch(hold);
-      entry.record = { ...entry.record, pid };
+      const { pid, cwd } = await origin.launch(hold);
+      entry.record = { ...entry.record, pid, cwd: cwd ?? entry.record.cwd };
     } catch (error) {
       // Init refused it, so nothing ran and nothing stays. When nobody knows, init is asked; if it cannot be, the record stays.
       const isOpen = isPlatformError(error, 'outcome_unknown', 'operation_in_doubt');

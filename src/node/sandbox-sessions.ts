@@ -38,7 +38,7 @@ import {
 } from '../protocol/index.ts';
 import type { NodeRecord } from './node-record.ts';
 import { admitExec, refuseOlderLife } from './order-rules.ts';
-import type { SandboxHold, SandboxProcesses } from './sandbox-processes.ts';
+import type { Launch, SandboxHold, SandboxProcesses } from './sandbox-processes.ts';
 import { endOf, type SessionEntry } from './session-entry.ts';
 import { LeftQueue } from './session-queue.ts';
 import { hasSessions, sessionOf } from './session-record.ts';
@@ -135,18 +135,19 @@ export class SandboxSessions implements NodeSessions {
     const { table, entry } = await this.#find(order);
     const { sessionId, user } = entry.record;
     return await this.#inTurn({ table, entry, order, runId: order.processId }, async () => {
-      // Where it begins is where the shell is now, unless the caller says otherwise.
-      const cwd = order.cwd ?? (await this.#directoryOf(order, entry));
+      // A relative directory begins where the shell is, which stays where it is for this turn.
+      const isRelative = order.cwd !== null && !order.cwd.startsWith('/');
+      const here = isRelative ? await this.#directoryOf(order, entry) : null;
+      const cwd = here === null ? order.cwd : `${here === '/' ? '' : here}/${order.cwd}`;
+      const launch: Launch = async ({ record, client }) => {
+        const context = { client, sandboxEnv: record.spec.env, token: record.settings.leaseToken };
+        const starting = startInSession(context, { ...order, cwd, sessionId });
+        const [pid, directory] = await Promise.all([starting, cwd ?? this.#directoryOf(order, entry)]);
+        return { pid, cwd: directory };
+      };
       return await this.#options.processes.startFrom(
         { ...order, cwd, user },
-        {
-          sessionId,
-          isDetached: order.detach,
-          launch: ({ record, client }) => {
-            const context = { client, sandboxEnv: record.spec.env, token: record.settings.leaseToken };
-            return startInSession(context, { ...order, sessionId });
-          },
-        },
+        { sessionId, isDetached: order.detach, launch },
       );
     });
   }
@@ -262,12 +263,20 @@ export class SandboxSessions implements NodeSessions {
     return sessionOf(entry.record, { cwd, current: entry.queue.current, queued: entry.queue.length });
   }
 
-  /** Read from the kernel by a process of the sandbox, so it needs no turn. */
+  /**
+   * Read from the kernel by a process of the sandbox, so it needs no turn. null also when that process cannot tell, because the sandbox has no room
+   * for it or the shell has become another user's: whoever lists sessions hears of the rest.
+   */
   async #directoryOf(order: LifeOrder, entry: SessionEntry): Promise<string | null> {
     const { record, client } = this.#options.get(order.sandboxId);
     const { pid, user } = entry.record;
     if (!entry.isLive || pid === null || client === undefined) return null;
-    return await sessionDirectory({ workers: client.files, user, token: record.settings.leaseToken }, pid);
+    try {
+      return await sessionDirectory({ workers: client.files, user, token: record.settings.leaseToken }, pid);
+    } catch (error) {
+      if (isPlatformError(error)) return null;
+      throw error;
+    }
   }
 
   async #find(order: SessionOrder, options: { readonly isEndedFine?: boolean } = {}) {

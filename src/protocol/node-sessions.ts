@@ -69,7 +69,7 @@ export interface NodeSession {
   readonly startedAtMs: number;
   /** null while it lives. */
   readonly end: SessionEnd | null;
-  /** Where the shell is now, also while a command runs; null when it has ended. */
+  /** Where the shell is now, also while a command runs; null when it has ended, or where that cannot be told. */
   readonly cwd: string | null;
   /** What runs in it now. */
   readonly current: { readonly runId: string; readonly sinceMs: number } | null;

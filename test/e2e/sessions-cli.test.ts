@@ -34,6 +34,8 @@ test('each verb of session does what its name says', async () => {
   expect(fed).toMatchObject({ code: 0, stdout: 'fed' });
   const ran = await cli('session', 'run', 'box', 'work', '--', 'echo "$x $PWD"; exit 5');
   expect(ran).toEqual({ code: 5, stdout: '1 /usr\n', stderr: '' });
+  const left = (await cli('session', 'run', '-d', 'box', 'work', '--', 'sleep 600')).stdout.trim();
+  expect((await cli('ps', 'box', '-q', '--session', made.stdout.trim())).stdout).toBe(`${left}\n`);
   const listed = JSON.parse((await cli('--json', 'session', 'ls', 'box')).stdout) as { items: object[] };
   expect(listed.items).toMatchObject([{ name: 'work', state: 'running', cwd: '/usr', queued: 0, current: null }]);
   expect((await cli('session', 'ls', 'box')).stdout).toMatch(/work\s+idle\s+0\s.*\/usr/);

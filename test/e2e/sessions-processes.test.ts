@@ -39,6 +39,10 @@ test('E73: it sees directory, variables, functions, aliases and options as they 
   const changed = await session.processes.start('echo $GIVEN; pwd', { env: { GIVEN: 'g' }, cwd: '/usr' });
   await changed.wait({ for: 'tree' });
   expect((await outputOf(changed)).stdout).toBe('g\n/usr\n');
+  await say(session, 'mkdir -p below');
+  const below = await session.processes.start('pwd', { cwd: 'below' });
+  expect((await outputOf(below)).stdout).toBe('/tmp/e73/below\n');
+  expect([process, changed, below].map(({ view }) => view.cwd)).toEqual(['/tmp/e73', '/usr', '/tmp/e73/below']);
 });
 
 test('E74: nothing that it does is written back', async () => {

@@ -54,7 +54,16 @@ export class SessionRig {
 
   async session(overrides: Partial<OpenSessionOrder> = {}): Promise<SessionUnderTest> {
     const { generation } = this.sandbox;
-    const order = { generation, sessionId: newId('session'), leaseToken: null, shell: null, cwd: null, env: {}, user: null, ...overrides };
+    const order = {
+      generation,
+      sessionId: newId('session'),
+      leaseToken: null,
+      shell: null,
+      cwd: null,
+      env: {},
+      user: null,
+      ...overrides,
+    };
     const pid = await openSession(this.#context, order);
     return new SessionUnderTest(this, order, pid);
   }

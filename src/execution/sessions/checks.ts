@@ -32,7 +32,11 @@ export function checkInSession(order: RunInSession & { readonly command: string 
       throw new PlatformError('invalid_request', `"${name}" cannot be a variable of a shell.`);
     }
   }
-  const texts = [order.command, order.cwd ?? '', ...Object.entries(order.env).map(([name, value]) => `${name}=${value}`)];
+  const texts = [
+    order.command,
+    order.cwd ?? '',
+    ...Object.entries(order.env).map(([name, value]) => `${name}=${value}`),
+  ];
   const bytes = texts.reduce((sum, text) => sum + Buffer.byteLength(text) + fieldHeadBytes, 0);
   if (bytes <= frameLimitBytes - frameReserveBytes) return;
   throw new PlatformError('invalid_command', `The command and its variables are ${bytes} bytes; 8 MiB is the limit.`);

@@ -25,6 +25,6 @@ export async function openSession(context: StartRunContext, order: OpenSessionOr
 
 /** A shell that is not there is as unusable as one that is no bash. */
 function sessionShellRefusal(shell: string, refusal: Refusal): Refusal {
-  if (refusal.code !== refusalCodes.program) return refusal;
-  return { ...refusal, code: refusalCodes.sessionShell, text: `${shell}: ${refusal.text}` };
+  const isShell = refusal.code === refusalCodes.program || refusal.code === refusalCodes.sessionShell;
+  return isShell ? { ...refusal, code: refusalCodes.sessionShell, text: `${shell}: ${refusal.text}` } : refusal;
 }

@@ -73,7 +73,7 @@ export const sessionView = z.object({
   timeoutMs: z.int().nullable(),
   startedAt: instant,
   end: sessionEnd.nullable(),
-  /** Where the shell is now; null when it has ended. */
+  /** Where the shell is now; null when it has ended, or where that cannot be told. */
   cwd: z.string().nullable(),
   /** The operation that runs in it now. */
   current: z.object({ operationId: z.string(), since: instant }).nullable(),
