@@ -46,6 +46,7 @@ void birth_release(struct run *run)
 void birth_failed(struct run *run, uint32_t code, uint32_t error)
 {
 	run->failure = (struct launch_error){ .code = code, .error = error };
+	session_let_go(run);
 	birth_release(run);
 	run_launched(run);
 }
@@ -59,8 +60,13 @@ static bool is_ours(const struct run *run, int pid)
 static void settle(struct run *run)
 {
 	struct birth *birth = run->birth;
+	/* Also a failure waits for the shell: whoever hears of it may give the session its next order at once. */
 	if (!birth->said || !birth->shell_said)
 		return;
+	if (birth->trouble.code != 0) {
+		birth_failed(run, birth->trouble.code, birth->trouble.error);
+		return;
+	}
 	if (run->session == NULL || !is_ours(run, birth->pid)) {
 		birth_failed(run, 11, ESRCH);
 		return;
@@ -96,17 +102,15 @@ static void birth_ready(struct source *source, uint32_t events)
 	if (count < 0 && (errno == EAGAIN || errno == EINTR))
 		return;
 	const struct cmsghdr *header = count == (ssize_t)sizeof(told) ? CMSG_FIRSTHDR(&message) : NULL;
-	if (header == NULL || header->cmsg_level != SOL_SOCKET || header->cmsg_type != SCM_CREDENTIALS || birth->said) {
-		birth_failed(birth->run, 11, ESRCH);
-		return;
-	}
-	if (told.code != 0) {
-		birth_failed(birth->run, told.code == 8 ? 8 : 12, told.error);
-		return;
-	}
-	struct ucred who;
-	memcpy(&who, CMSG_DATA(header), sizeof(who));
-	birth->pid = who.pid;
+	struct ucred who = { .pid = -1 };
+	if (header != NULL && header->cmsg_level == SOL_SOCKET && header->cmsg_type == SCM_CREDENTIALS)
+		memcpy(&who, CMSG_DATA(header), sizeof(who));
+	source_unwatch(source);
 	birth->said = true;
+	birth->pid = who.pid;
+	if (who.pid < 0)
+		birth->trouble = (struct launch_error){ .code = 11, .error = ESRCH };
+	else if (told.code != 0)
+		birth->trouble = (struct launch_error){ .code = told.code == 8 ? 8 : 12, .error = told.error };
 	settle(birth->run);
 }

@@ -163,9 +163,7 @@ static char *copy_text(char **room, const struct field *field)
 /* One allocation for all strings and both vectors. */
 static bool copy_strings(struct run *run, const struct wish *wish, const uint8_t *body, size_t length)
 {
-	static char command_option[] = "-c", load[] = "enable -f /proc/self/fd/3 atoll_session", name[] = "bash";
-	size_t extra = (wish->flags & RUN_SESSION) != 0 ? 3 : 0;
-	size_t pointers = wish->argument_count + extra + wish->environment_count + 2;
+	size_t pointers = wish->argument_count + wish->environment_count + 2;
 	char **vector = malloc(pointers * sizeof(char *) + wish->text_bytes);
 	if (vector == NULL)
 		return false;
@@ -175,17 +173,12 @@ static bool copy_strings(struct run *run, const struct wish *wish, const uint8_t
 	size_t argument = 0, variable = 0;
 	run->memory = vector;
 	run->launch.arguments = vector;
-	run->launch.environment = vector + wish->argument_count + extra + 1;
+	run->launch.environment = vector + wish->argument_count + 1;
 	while (fields_next(&fields, &field) > 0) {
 		if (field.tag == TAG_ARG)
 			run->launch.arguments[argument++] = copy_text(&room, &field);
 		if (field.tag == TAG_ENV)
 			run->launch.environment[variable++] = copy_text(&room, &field);
-	}
-	if (extra > 0) {
-		run->launch.arguments[argument++] = command_option;
-		run->launch.arguments[argument++] = load;
-		run->launch.arguments[argument++] = name;
 	}
 	run->launch.arguments[argument] = NULL;
 	run->launch.environment[variable] = NULL;

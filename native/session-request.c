@@ -7,6 +7,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -27,24 +28,27 @@ __asm__(".section .rodata\n"
 	".previous\n");
 extern const uint8_t session_object[] __asm__("session_object"), session_object_end[] __asm__("session_object_end");
 
-/* Made once, sealed, and so the same for every shell that gets it. */
-static int object_file(void)
+/* Sealed, and so the same for every shell that gets it. */
+static int sealed_file(const char *name, const void *bytes, size_t size)
 {
-	static int file = -1;
-	size_t size = (size_t)(session_object_end - session_object);
-	if (file >= 0)
-		return file;
-	int made = memfd_create("session", MFD_CLOEXEC | MFD_ALLOW_SEALING | MFD_EXEC);
-	if (made < 0 && errno == EINVAL)
-		made = memfd_create("session", MFD_CLOEXEC | MFD_ALLOW_SEALING);
-	if (made < 0)
+	int file = memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING | MFD_EXEC);
+	if (file < 0 && errno == EINVAL)
+		file = memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING);
+	if (file < 0)
 		return -1;
-	if (write(made, session_object, size) != (ssize_t)size || fcntl(made, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE | F_SEAL_SEAL) < 0) {
-		close(made);
+	if (write(file, bytes, size) != (ssize_t)size || fcntl(file, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE | F_SEAL_SEAL) < 0) {
+		close(file);
 		return -1;
 	}
-	file = made;
 	return file;
+}
+
+/* One more open file of what one of our own descriptors leads to; not a path of the sandbox. */
+static int open_again(int descriptor, int flags)
+{
+	char path[32];
+	snprintf(path, sizeof(path), "/proc/self/fd/%d", descriptor);
+	return open(path, flags | O_CLOEXEC);
 }
 
 static int above_line(int descriptor)
@@ -54,23 +58,36 @@ static int above_line(int descriptor)
 	return moved;
 }
 
+/*
+ * The shell reads one line from its input, as from any script, and is ours then: unlike `bash -c` it has no text that could be seen, and ends
+ * as a script does.
+ */
 const char *session_open(struct run *run)
 {
-	int pair[2], object = object_file();
+	static const char line[] = "enable -f /proc/self/fd/3 atoll_session\n";
+	static int object = -1, script = -1;
+	int pair[2];
 	struct shell *shell = calloc(1, sizeof(*shell));
 	if (shell == NULL)
 		return "init has no memory left";
 	run->shell = shell;
 	*shell = (struct shell){ .line = { .fd = -1 }, .run = run };
-	if (object < 0 || socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) < 0)
+	if (object < 0)
+		object = sealed_file("session", session_object, (size_t)(session_object_end - session_object));
+	if (script < 0)
+		script = sealed_file("line", line, sizeof(line) - 1);
+	if (object < 0 || script < 0 || socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) < 0)
 		return "no descriptor left";
 	shell->line.fd = pair[0];
 	run->launch.line = above_line(pair[1]);
 	run->launch.error = above_line(run->launch.error);
 	run->launch.script = fcntl(object, F_DUPFD_CLOEXEC, ABOVE_LINE);
-	/* An open file that no other command has: the shell marks it. Not a path of the sandbox, but our own descriptor once more. */
-	run->launch.input = open("/proc/self/fd/0", O_RDWR | O_CLOEXEC);
-	if (run->launch.line < 0 || run->launch.error < 0 || run->launch.script < 0 || run->launch.input < 0)
+	run->launch.input = open_again(script, O_RDONLY);
+	/* What its 0, 1 and 2 lead to between commands: an open file that nobody else has, because it is marked. */
+	source_close(&run->output.source);
+	close(run->launch.output);
+	run->launch.output = open_again(0, O_RDWR);
+	if (run->launch.line < 0 || run->launch.error < 0 || run->launch.script < 0 || run->launch.input < 0 || run->launch.output < 0)
 		return "no descriptor left";
 	return NULL;
 }
@@ -87,7 +104,7 @@ struct run *session_named(struct connection *connection, const struct wish *wish
 		connection_refuse(connection, 17, 0, "the session has ended");
 		return NULL;
 	}
-	if (!run->shell->ready || run->shell->current != NULL) {
+	if (!run->shell->ready || run->shell->current != NULL || run->shell->owed) {
 		connection_refuse(connection, 16, EBUSY, "the session is busy");
 		return NULL;
 	}

@@ -21,6 +21,15 @@ void session_break(struct run *run)
 	group_signal(run->slot, SIGKILL);
 }
 
+void session_let_go(struct run *run)
+{
+	struct shell *shell = run->session != NULL ? run->session->shell : NULL;
+	if (shell == NULL || shell->current != run)
+		return;
+	shell->current = NULL;
+	shell->owed = true;
+}
+
 static void fail_current(struct shell *shell, uint32_t code, uint32_t error)
 {
 	struct run *run = shell->current;
@@ -38,6 +47,11 @@ static void fail_current(struct shell *shell, uint32_t code, uint32_t error)
 static bool take_done(struct shell *shell, uint32_t value)
 {
 	struct run *run = shell->current;
+	if (shell->owed) {
+		shell->owed = false;
+		shell->due = 0;
+		return true;
+	}
 	if (run == NULL || (run->birth == NULL && run->launching != ((run->flags & RUN_KEEP_VARIABLES) != 0)))
 		return false;
 	/* What was killed for its time is not saved by an answer that crossed with it. */
@@ -59,6 +73,8 @@ static bool take_done(struct shell *shell, uint32_t value)
 
 static bool take_not_run(struct shell *shell, const struct session_answer *answer)
 {
+	if (shell->owed)
+		return take_done(shell, 0);
 	if (shell->current == NULL || !shell->current->launching)
 		return false;
 	bool known = answer->value == 8 || answer->value == 11 || answer->value == 18;
@@ -190,26 +206,21 @@ void session_order(struct run *run)
 	fail_current(shell, error == EPIPE || error == ECONNRESET || error == EAGAIN ? 17 : 3, (uint32_t)error);
 }
 
-/* What is said before the shell is ours goes nowhere, but the first of its complaints is kept for a refusal. */
+/* What is said on stderr before the shell is ours goes nowhere, but the first of it is kept for a refusal. */
 static void hear_beginning(struct run *run)
 {
 	static char nowhere[4096];
 	struct shell *shell = run->shell;
-	struct stream *streams[] = { &run->output, &run->errors };
-	for (int i = 0; i < 2; i++) {
-		ssize_t count;
-		streams[i]->readable = false;
-		while (streams[i]->source.fd >= 0 && (count = read(streams[i]->source.fd, nowhere, sizeof(nowhere))) != 0) {
-			if (count < 0)
-				break;
-			size_t room = i == 1 ? COMPLAINT_MAX - shell->complaint_length : 0;
-			size_t kept = (size_t)count < room ? (size_t)count : room;
-			memcpy(shell->complaint + shell->complaint_length, nowhere, kept);
-			shell->complaint_length += kept;
-		}
-		if (streams[i]->source.fd >= 0)
-			source_watch(&streams[i]->source, EPOLLIN);
+	struct source *errors = &run->errors.source;
+	ssize_t count;
+	run->errors.readable = false;
+	while (errors->fd >= 0 && (count = read(errors->fd, nowhere, sizeof(nowhere))) > 0) {
+		size_t room = COMPLAINT_MAX - shell->complaint_length, kept = (size_t)count < room ? (size_t)count : room;
+		memcpy(shell->complaint + shell->complaint_length, nowhere, kept);
+		shell->complaint_length += kept;
 	}
+	if (errors->fd >= 0 && !run->reaped)
+		source_watch(errors, EPOLLIN);
 }
 
 bool session_settle(struct run *run)
@@ -278,8 +289,7 @@ static void forget_session(struct run *run)
 void session_release(struct run *run)
 {
 	birth_release(run);
-	if (run->session != NULL && run->session->shell->current == run)
-		run->session->shell->current = NULL;
+	session_let_go(run);
 	if (run->shell == NULL)
 		return;
 	for (struct run *other = runs_next(NULL); other != NULL; other = runs_next(other))

@@ -4,7 +4,7 @@
  *   shell starts --READY--> idle --order--> busy --DONE or NOT_RUN--> idle
  *       \--it ends first--> refused (15)       \--the shell ends--> the session is over
  *
- * Always true: a shell has at most one unanswered order (`current`). What comes on its line is hostile: a message that does not fit the
+ * Always true: a shell has at most one unanswered order (`current`, or `owed`). What comes on its line is hostile: a message that does not fit the
  * state ends the session and nothing else. When the shell ends, everything in its group and everything that was forked from it is killed,
  * except what was to be detached.
  */
@@ -22,6 +22,7 @@ struct shell {
 	struct run *run, *current;
 	uint32_t serial;
 	bool ready, told; /* told: STARTED or REFUSED is sent */
+	bool owed;        /* an answer to an order whose run is over already; until it comes the shell is busy */
 	uint64_t due;     /* READY, or the answer to an order that is not the user's text; 0: whenever */
 	size_t complaint_length;
 	char complaint[COMPLAINT_MAX]; /* what a shell said on stderr before it was one of ours */
@@ -44,6 +45,8 @@ void session_release(struct run *run);
 void session_alarm(struct run *run, uint64_t now);
 /* The text of a refusal that has no text of its own. */
 const char *session_refusal(const struct run *run);
+/* The run is over before its shell has answered. */
+void session_let_go(struct run *run);
 /* Ends a session that does not keep to the protocol. */
 void session_break(struct run *run);
 
@@ -52,6 +55,7 @@ struct birth {
 	struct source source;
 	struct run *run;
 	int pid;
+	struct launch_error trouble; /* what the process said of itself, or that it said nothing */
 	bool said, shell_said;
 	uint64_t due;
 };

@@ -32,6 +32,7 @@ extern void without_job_control(void) WEAK;
 extern void reset_signal_handlers(void) WEAK;
 extern void reset_terminating_signals(void) WEAK;
 extern void clear_pending_traps(void) WEAK;
+extern void unset_bash_input(int also_stdin) WEAK;
 extern int last_command_exit_value WEAK;
 extern int array_needs_making WEAK;
 extern int parse_and_execute_level WEAK;
@@ -47,10 +48,10 @@ extern void set_sigint_handler(void) WEAK;
 extern void termsig_handler(int signal) WEAK;
 extern int terminating_signal WEAK;
 extern int expaliases_flag WEAK;
-extern int want_pending_command WEAK;
+extern int read_from_stdin WEAK;
+extern char *dollar_vars[] WEAK; /* the first is $0 */
 extern int executing_builtin WEAK;
 extern int subshell_level WEAK;
 extern int login_shell WEAK;
-extern char *this_command_name WEAK;
 
 #endif

@@ -63,7 +63,8 @@ static int status_of(int result)
 
 int shell_execute(char *text, int flags)
 {
-	static const char name[] = "bash"; /* $0, so that messages do not name it twice */
+	/* The text's name is $0, so that messages do not name it twice. */
+	const char *name = &dollar_vars != NULL && dollar_vars[0] != NULL ? dollar_vars[0] : "bash";
 	parse_and_execute_level = indirection_level = 0;
 	if (&executing_builtin != NULL)
 		executing_builtin = 0;
@@ -212,7 +213,7 @@ static const char *missing_symbol(void)
 	} needed[] = {
 		NEEDED(parse_and_execute), NEEDED(find_variable), NEEDED(bind_variable), NEEDED(unbind_variable),
 		NEEDED(stupidly_hack_special_variables), NEEDED(xfree), NEEDED(exit_shell), NEEDED(fork), NEEDED(set_working_directory),
-		NEEDED(without_job_control), NEEDED(reset_signal_handlers), NEEDED(reset_terminating_signals), NEEDED(clear_pending_traps),
+		NEEDED(without_job_control), NEEDED(reset_signal_handlers), NEEDED(reset_terminating_signals), NEEDED(clear_pending_traps), NEEDED(unset_bash_input),
 		NEEDED(last_command_exit_value), NEEDED(array_needs_making), NEEDED(parse_and_execute_level), NEEDED(indirection_level),
 		NEEDED(startup_state), NEEDED(subshell_environment), NEEDED(expand_aliases), NEEDED(the_current_working_directory),
 	};
@@ -231,14 +232,12 @@ static void refuse(const char *symbol)
 	leave_now(1);
 }
 
-/* What the way in has left behind: the text of `-c`, and that it was one. */
+/* What the way in has left behind: stdin as the script, and that it was one. */
 static void forget_beginning(void)
 {
-	static const char text[] = "BASH_EXECUTION_STRING";
-	unbind_variable(text);
-	if (&want_pending_command != NULL)
-		want_pending_command = 0;
-	startup_state = 0; /* as for a script */
+	unset_bash_input(1);
+	if (&read_from_stdin != NULL)
+		read_from_stdin = 0;
 	expand_aliases = 1;
 	if (&expaliases_flag != NULL)
 		expaliases_flag = 1;
@@ -254,8 +253,8 @@ int atoll_session_builtin_load(char *name)
 	const char *missing = missing_symbol();
 	if (missing != NULL)
 		refuse(missing);
-	descriptors_open(move_up(0));
 	forget_beginning();
+	descriptors_open(move_up(1));
 	long own_pid = CALL_1(NR_GETPID, 0);
 	session_say(ANSWER_READY, 0, 0);
 	for (;;)
