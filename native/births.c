@@ -39,7 +39,8 @@ void birth_release(struct run *run)
 	if (run->birth == NULL)
 		return;
 	source_close(&run->birth->source);
-	free(run->birth);
+	/* An event of this round may still point to it. */
+	run->buried = run->birth;
 	run->birth = NULL;
 }
 

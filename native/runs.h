@@ -52,7 +52,7 @@ struct run {
 	bool worker; /* serves files on its connection; see workers.h */
 	struct shell *shell;   /* the run is a session; see sessions.h */
 	struct run *session;   /* it runs in, or was forked from, this one; NULL: in none, or that is over */
-	struct birth *birth;   /* being forked from a session */
+	struct birth *birth, *buried; /* being forked from a session; buried: over, freed with the run */
 	bool in_session;       /* a text in the shell of a session: no process, no group of its own */
 	bool died_with_session; /* ended by the end of the shell, not by an answer of it */
 	bool start_owed;       /* STARTED has yet to be sent, with the first other frame or at start_due */

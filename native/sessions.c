@@ -261,6 +261,10 @@ void session_over(struct run *run)
 	source_close(&shell->line);
 	group_signal(run->slot, SIGKILL);
 	struct run *current = shell->current;
+	/* What was ended by its time or by order has that as its end, even if the shell had not got to it. */
+	bool ended = current != NULL && current->in_session && (run->timed_out || run->asked != 0);
+	if (ended && current->launching)
+		run_launched(current);
 	if (current != NULL && current->launching) {
 		fail_current(shell, 17, 0);
 	} else if (current != NULL) {
@@ -289,6 +293,7 @@ static void forget_session(struct run *run)
 void session_release(struct run *run)
 {
 	birth_release(run);
+	free(run->buried);
 	session_let_go(run);
 	if (run->shell == NULL)
 		return;

@@ -15,7 +15,7 @@ import {
   startInSession,
 } from '../../src/execution/index.ts';
 import { type NodeSandbox, newId } from '../../src/protocol/index.ts';
-import { type NodeUnderTest, openDirectNode } from './node-harness.ts';
+import { type HarnessOptions, type NodeUnderTest, openDirectNode } from './node-harness.ts';
 import { createOrder, run, type TextOutcome } from './node-orders.ts';
 
 export type SessionText = Omit<SessionOutcome, 'stdout' | 'stderr'> & {
@@ -35,8 +35,11 @@ export class SessionRig {
     this.client = client;
   }
 
-  static async open(options: Parameters<typeof createOrder>[0] = {}): Promise<SessionRig> {
-    const harness = await openDirectNode();
+  static async open(
+    options: Parameters<typeof createOrder>[0] = {},
+    nodeOptions: HarnessOptions = {},
+  ): Promise<SessionRig> {
+    const harness = await openDirectNode(nodeOptions);
     const sandbox = await harness.node.createSandbox(createOrder(options));
     const directory = join(harness.dataDirectory, 'sandboxes', sandbox.mark.sandboxId);
     const client = await InitClient.connect({ directory, generation: sandbox.generation });
