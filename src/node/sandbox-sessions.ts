@@ -200,11 +200,24 @@ export class SandboxSessions implements NodeSessions {
       startedAtMs: clock.nowMs(),
       bootedAtMs: clock.nowMs() - clock.bootMs(),
     });
+    // Its first turn: whoever finds it by name meanwhile waits until it has a shell.
+    await entry.queue.run({ runId: sessionId, timeoutMs: null }, () => this.#begin(table, entry, { order, hold }));
+    await faults.hit('node-session-after-start');
+    await table.save(entry);
+    await faults.hit('node-session-before-answer');
+    return await this.#viewOf(order, entry);
+  }
+
+  async #begin(
+    table: SessionTable,
+    entry: SessionEntry,
+    wanted: { readonly order: CreateSessionOrder; readonly hold: Hold },
+  ): Promise<void> {
+    const { record, client } = wanted.hold;
     try {
-      await faults.hit('node-session-before-start');
-      const { record, client } = hold;
+      await this.#options.faults.hit('node-session-before-start');
       const context = { client, sandboxEnv: record.spec.env, token: record.settings.leaseToken };
-      const pid = await openSession(context, order);
+      const pid = await openSession(context, wanted.order);
       entry.record = { ...entry.record, pid };
     } catch (error) {
       // Init refused it, so nothing ran and nothing stays. When nobody knows, init is asked; if it cannot be, the record stays.
@@ -214,10 +227,6 @@ export class SandboxSessions implements NodeSessions {
     } finally {
       entry.isStarting = false;
     }
-    await faults.hit('node-session-after-start');
-    await table.save(entry);
-    await faults.hit('node-session-before-answer');
-    return await this.#viewOf(order, entry);
   }
 
   async #inTurn<Result>(

@@ -66,8 +66,7 @@ export class SessionTable {
   get(session: string): SessionEntry {
     const found = this.find(session);
     if (found !== undefined) return found;
-    const message = `There is no session "${session}" in this sandbox. Create it first.`;
-    throw new PlatformError('session_not_found', message, { details: { session } });
+    throw notFound(session);
   }
 
   /** Takes its place before the first await, so that the limit holds however many come at once. */
@@ -117,6 +116,7 @@ export class SessionTable {
     const { sessionId } = entry.record;
     this.#live.delete(sessionId);
     this.#ended.delete(sessionId);
+    entry.queue.close(() => notFound(entry.record.name ?? sessionId));
     await this.#fileLock.run(sessionId, () => removeSessionRecord(this.#options.directory, sessionId));
   }
 
@@ -212,4 +212,9 @@ export class SessionTable {
     this.#work.add(logged);
     void logged.then(() => this.#work.delete(logged));
   }
+}
+
+function notFound(session: string): PlatformError {
+  const message = `There is no session "${session}" in this sandbox. Create it first.`;
+  return new PlatformError('session_not_found', message, { details: { session } });
 }

@@ -146,6 +146,16 @@ test('E64: however many create one name at once, there is one shell', async () =
   await own.delete();
 });
 
+test('E64: a command for a name that is being created waits for its shell', async () => {
+  const own = await platform.client.sandboxes.create();
+  const creating = own.sessions.create({ name: 'soon', env: { FROM: 'create' } });
+  await expect.poll(() => own.sessions.get('soon').catch(() => undefined), patience).toBeDefined();
+  const found = await own.sessions.get('soon');
+  expect(await say(found, 'echo $FROM')).toBe('create\n');
+  expect((await creating).id).toBe(found.id);
+  await own.delete();
+});
+
 test('E65: E68: an unknown session is not found, whatever is asked of it', async () => {
   await using session = await sandbox.sessions.create();
   const path = (name: string, rest = '') => `${platform.server.url}/v1/sandboxes/${sandbox.id}/sessions/${name}${rest}`;

@@ -51,8 +51,8 @@ export class SessionRig {
   }
 
   /** Outside every session. */
-  async run(command: string): Promise<TextOutcome> {
-    return await run(this.harness.node, this.sandbox, command);
+  async run(command: string | readonly string[], options: { readonly cwd?: string } = {}): Promise<TextOutcome> {
+    return await run(this.harness.node, this.sandbox, command, options);
   }
 
   async session(overrides: Partial<OpenSessionOrder> = {}): Promise<SessionUnderTest> {
