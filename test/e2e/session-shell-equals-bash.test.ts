@@ -271,7 +271,7 @@ describeWith(requires.root, requires.cgroups)('a session and a script', () => {
       stdout: plain(outcome.stdout),
       stderr: plain(outcome.stderr),
       exitCode: outcome.exitCode,
-      files: files.stdout,
+      files: normal(files.stdout),
     };
   }
 });
@@ -282,6 +282,6 @@ function normal(text: string): string {
     .replaceAll(/^(bash|\/tmp\/bash-\d+): line \d+: +\d+ /gm, 'SHELL: PID ')
     .replaceAll(/(bash|\/tmp\/bash-\d+): (line \d+: )?/g, 'SHELL: ')
     .replaceAll(/\/tmp\/(session|script)-\d+/g, '/DIRECTORY')
-    .replaceAll(/^\d+$/gm, 'NUMBER')
-    .replaceAll(/line \d+/g, 'line N');
+    .replaceAll(/line \d+/g, 'line N')
+    .replaceAll(/\b[1-9]\d{1,6}\b/g, 'NUMBER');
 }
