@@ -1,3 +1,4 @@
+// biome-ignore-all lint/suspicious/noTemplateCurlyInString: texts for a shell, which has the same notation.
 /**
  * Random lines, run one by one in a session and as one file by bash: the same output, the same statuses, the same state at the end.
  *
