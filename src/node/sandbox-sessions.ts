@@ -31,6 +31,7 @@ import {
   type SandboxId,
   type SessionExecOrder,
   type SessionExecOutcome,
+  type SessionId,
   type SessionOrder,
   type SessionTurn,
   type SetSessionEnvOrder,
@@ -45,7 +46,7 @@ import { hasSessions, sessionOf } from './session-record.ts';
 import { SessionTable } from './session-table.ts';
 
 const defaultShell = 'bash';
-/** Before a shell is asked again that is busy with what nobody here knows of. */
+/** Before a shell is asked again that is busy with what nobody here waits for: a command whose connection was lost. */
 const busyPauseMs = 20;
 
 export interface SandboxSessionsOptions {
@@ -65,7 +66,7 @@ interface Hold {
 export class SandboxSessions implements NodeSessions {
   readonly #options: SandboxSessionsOptions;
   readonly #tables = new Map<SandboxId, { readonly generation: number; readonly table: Promise<SessionTable> }>();
-  /** Guards the making of one session, by its name or else its id. Rank 3: it is taken alone. */
+  /** Guards the making and the deleting of one session, by its name or else its id. Rank 3: it is taken alone. */
   readonly #makingLock = new KeyedMutex<string>();
 
   constructor(options: SandboxSessionsOptions) {
@@ -73,7 +74,7 @@ export class SandboxSessions implements NodeSessions {
   }
 
   async createSession(order: CreateSessionOrder): Promise<NodeSession> {
-    return await this.#makingLock.run(`${order.sandboxId} ${order.name ?? order.sessionId}`, async () => {
+    return await this.#makingLock.run(makingKey(order, order), async () => {
       const table = await this.#table(order);
       const known = table.find(order.sessionId);
       if (known !== undefined) return await this.#viewOf(order, known);
@@ -154,18 +155,21 @@ export class SandboxSessions implements NodeSessions {
 
   async deleteSession(order: DeleteSessionOrder): Promise<void> {
     const { table, entry } = await this.#find(order, { isEndedFine: true });
-    const { client } = this.#options.get(order.sandboxId);
-    if (entry.isLive && client !== undefined) {
-      this.#admit(order);
-      try {
-        await client.control((connection) => connection.killTree(entry.record.sessionId));
-        await Promise.race([entry.ended, client.gone]);
-      } catch (error) {
-        // Init does not have it any more, so it has ended.
-        if (!(error instanceof InitRefusal) || error.refusal.code !== refusalCodes.noSuchRun) throw error;
-      }
+    // One that is being made has no shell yet that could be killed, and would get one afterwards.
+    await this.#makingLock.run(makingKey(order, entry.record), async () => {
+      if (entry.isLive) await this.#kill(this.#admit(order).client, entry);
+      await table.remove(entry);
+    });
+  }
+
+  async #kill(client: InitClient, entry: SessionEntry): Promise<void> {
+    try {
+      await client.control((connection) => connection.killTree(entry.record.sessionId));
+      await Promise.race([entry.ended, client.gone]);
+    } catch (error) {
+      // Init does not have it any more, so it has ended.
+      if (!(error instanceof InitRefusal) || error.refusal.code !== refusalCodes.noSuchRun) throw error;
     }
-    await table.remove(entry);
   }
 
   /** After a start of the node or of a life: what was there is found again, whether or not somebody asks for it. */
@@ -241,7 +245,9 @@ export class SandboxSessions implements NodeSessions {
   ): Promise<Result> {
     const { table, entry, order, runId, signal } = turn;
     this.#admit(order);
-    return await entry.queue.run({ runId, timeoutMs: order.queueTimeoutMs, signal }, async () => {
+    const wanted = { runId, timeoutMs: order.queueTimeoutMs, signal };
+    const cameAt = performance.now();
+    return await entry.queue.run(wanted, async () => {
       for (;;) {
         const hold = this.#admit(order);
         try {
@@ -254,6 +260,8 @@ export class SandboxSessions implements NodeSessions {
           }
           if (!(error instanceof SessionBusy)) throw error;
           if (signal?.aborted) throw new LeftQueue();
+          if (wanted.timeoutMs !== null && performance.now() - cameAt > wanted.timeoutMs)
+            throw entry.queue.late(wanted);
         }
         await delay(busyPauseMs);
       }
@@ -312,6 +320,10 @@ export class SandboxSessions implements NodeSessions {
     });
     return table;
   }
+}
+
+function makingKey(order: LifeOrder, session: { readonly sessionId: SessionId; readonly name: string | null }): string {
+  return `${order.sandboxId} ${session.name ?? session.sessionId}`;
 }
 
 /** The outcome of a command that left the queue before its turn, as of a stateless one that was aborted before it began. */

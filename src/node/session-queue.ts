@@ -69,14 +69,14 @@ export class SessionQueue {
     if (this.#waiting.size >= sessionLimits.queue) {
       throw new PlatformError('limit_exceeded', `${sessionLimits.queue} wait in this session already; nothing ran.`);
     }
-    if (turn.timeoutMs === 0) throw this.#timeout(turn);
+    if (turn.timeoutMs === 0) throw this.late(turn);
     const { promise, resolve, reject } = Promise.withResolvers<void>();
     // Out of the set in the same turn of the event loop: a turn must not be handed to one that has left.
     const leave = (error: Error) => {
       if (this.#waiting.delete(waiter)) reject(error);
     };
     const waiter: Waiter = { runId: turn.runId, begin: resolve, refuse: leave };
-    const timer = turn.timeoutMs === null ? undefined : setTimeout(() => leave(this.#timeout(turn)), turn.timeoutMs);
+    const timer = turn.timeoutMs === null ? undefined : setTimeout(() => leave(this.late(turn)), turn.timeoutMs);
     const onAbort = () => leave(new LeftQueue());
     turn.signal?.addEventListener('abort', onAbort, { once: true });
     this.#waiting.add(waiter);
@@ -101,7 +101,8 @@ export class SessionQueue {
     this.#current = { runId, sinceMs: this.#clock.nowMs() };
   }
 
-  #timeout(turn: Turn): PlatformError {
+  /** What is told to one whose time to wait is over. */
+  late(turn: Turn): PlatformError {
     return new PlatformError(
       'session_queue_timeout',
       `The session was busy for more than ${turn.timeoutMs} ms; nothing ran. Wait longer, or use another session.`,
