@@ -41,12 +41,22 @@ extern int startup_state WEAK;
 extern int subshell_environment WEAK;
 extern int expand_aliases WEAK;
 extern char *the_current_working_directory WEAK;
+/* Where bash jumps with one of the codes below when it gives up a command, and libc's way to be there. */
+extern char top_level[] WEAK;
+extern int _setjmp(void *place) WEAK __attribute__((returns_twice));
+
+enum { JUMP_DISCARD = 2, JUMP_ERROR_EXIT = 4 };
 
 /* Not in every version; a session does without. */
 extern struct variable *find_variable_noref(const char *name) WEAK;
 extern void set_sigint_handler(void) WEAK;
 extern void termsig_handler(int signal) WEAK;
 extern int terminating_signal WEAK;
+extern void reset_local_contexts(void) WEAK;
+extern void restore_sigmask(void) WEAK;
+extern void dispose_used_env_vars(void) WEAK;
+extern void *temporary_env WEAK;
+extern int exit_immediately_on_error WEAK;
 extern int expaliases_flag WEAK;
 extern int read_from_stdin WEAK;
 extern char *dollar_vars[] WEAK; /* the first is $0 */

@@ -2,8 +2,9 @@
  * The object that makes a bash a session: its load hook takes orders from init until the shell ends.
  *
  * It is loaded by `enable -f` and never becomes a builtin, because its hook does not return: a text is given, unchanged, to bash's own
- * parse_and_execute, and what bash would do with an error in a script it does here. Where bash goes on, parse_and_execute comes back to us;
- * where bash ends (exit, set -e, a failed `${x?}`), it jumps past us and ends, traps and all.
+ * parse_and_execute, and what bash would do with an error in a script it does here. The hook stands where bash's reader of scripts stands: what
+ * parse_and_execute does not catch itself jumps to us (`top_level`). A command that bash gives up ends there and the shell goes on; what
+ * ends a script (exit, set -e, a failed `${x?}`) ends the shell, traps and all.
  *
  * Always true: no command, variable, function or alias of ours exists in the shell; the descriptors of ours are close-on-exec and high; a
  * process forked by bash never comes back to the loop.
@@ -16,7 +17,10 @@
 #define DESCRIPTORS_MAX 5
 
 static int line = -1;
+static long own_pid;
 static uint32_t serial;
+static bool executing; /* a text */
+static struct order current;
 static char room[ORDER_INLINE_MAX + sizeof(struct session_order)] __attribute__((aligned(8)));
 
 /* The compiler may ask for these where there is no libc of ours. */
@@ -82,7 +86,22 @@ static void close_brought(const struct order *order)
 			CALL_1(NR_CLOSE, brought[i]);
 }
 
-static void execute(const struct order *order, long own_pid)
+static void release(struct order *order)
+{
+	if (order->file != NULL)
+		CALL_2(NR_MUNMAP, order->file, order->file_length);
+	order->file = NULL;
+}
+
+static void finish(int result)
+{
+	executing = false;
+	surroundings_leave();
+	descriptors_take_back();
+	session_say(ANSWER_DONE, (uint32_t)result, 0);
+}
+
+static void execute(const struct order *order)
 {
 	struct trouble trouble = descriptors_give(order, false);
 	if (trouble.code == 0)
@@ -94,12 +113,27 @@ static void execute(const struct order *order, long own_pid)
 		return;
 	}
 	session_say(ANSWER_BEGUN, 0, 0);
-	int result = shell_execute(order->text, EVALUATE_AS_SCRIPT);
-	if (CALL_1(NR_GETPID, 0) != own_pid)
-		leave_now(result);
-	surroundings_leave();
-	descriptors_take_back();
-	session_say(ANSWER_DONE, (uint32_t)result, 0);
+	executing = true;
+	finish(shell_execute(order->text, EVALUATE_AS_SCRIPT));
+}
+
+/* Bash has jumped past parse_and_execute: as its reader of scripts, goes on after a command that was given up, and ends otherwise. */
+static void land(int code)
+{
+	if (last_command_exit_value == 0 && code == JUMP_DISCARD)
+		last_command_exit_value = 1;
+	if (code != JUMP_DISCARD || CALL_1(NR_GETPID, 0) != own_pid) {
+		if (code == JUMP_ERROR_EXIT && &exit_immediately_on_error != NULL && exit_immediately_on_error != 0 && reset_local_contexts != NULL)
+			reset_local_contexts();
+		exit_shell(last_command_exit_value);
+	}
+	if (restore_sigmask != NULL)
+		restore_sigmask();
+	if (&temporary_env != NULL && temporary_env != NULL && dispose_used_env_vars != NULL)
+		dispose_used_env_vars();
+	if (executing)
+		finish(status_of(last_command_exit_value));
+	release(&current);
 }
 
 /* Moves a descriptor out of the user's way. */
@@ -174,33 +208,33 @@ static bool lay_out(struct order *order, const int *numbers, int count, char *bo
 	return true;
 }
 
-static void serve(long own_pid)
+static void serve(void)
 {
 	int numbers[DESCRIPTORS_MAX] = { -1, -1, -1, -1, -1 };
 	char control[sizeof(struct control_header) + sizeof(numbers) + 8] __attribute__((aligned(8)));
 	struct span span = { room, sizeof(room) };
 	struct message message = { .spans = &span, .span_count = 1, .control = control, .control_length = sizeof(control) };
-	struct order order = { .file = NULL };
+	struct order *order = &current;
 	long length = receive(&message);
-	if (length < (long)sizeof(order.head) || (message.flags & MESSAGE_CUT) != 0)
+	if (length < (long)sizeof(order->head) || (message.flags & MESSAGE_CUT) != 0)
 		leave_now(1);
-	memcpy(&order.head, room, sizeof(order.head));
-	serial = order.head.serial;
+	*order = (struct order){ .file = NULL };
+	memcpy(&order->head, room, sizeof(order->head));
+	serial = order->head.serial;
 	int count = passed(&message, numbers);
-	if (!lay_out(&order, numbers, count, room + sizeof(order.head)) || (message.flags & DESCRIPTORS_CUT) != 0) {
-		close_brought(&order);
+	if (!lay_out(order, numbers, count, room + sizeof(order->head)) || (message.flags & DESCRIPTORS_CUT) != 0) {
+		close_brought(order);
 		session_say(ANSWER_NOT_RUN, CODE_OTHER, E_TOO_MANY_FILES);
-	} else if (order.head.kind == ORDER_EXECUTE) {
-		execute(&order, own_pid);
-	} else if (order.head.kind == ORDER_FORK) {
-		process_launch(&order, line);
-		close_brought(&order);
+	} else if (order->head.kind == ORDER_EXECUTE) {
+		execute(order);
+	} else if (order->head.kind == ORDER_FORK) {
+		process_launch(order, line);
+		close_brought(order);
 	} else {
-		struct trouble trouble = variables_keep(&order);
+		struct trouble trouble = variables_keep(order);
 		session_say(trouble.code == 0 ? ANSWER_DONE : ANSWER_NOT_RUN, trouble.code, trouble.error);
 	}
-	if (order.file != NULL)
-		CALL_2(NR_MUNMAP, order.file, order.file_length);
+	release(order);
 }
 
 #define NEEDED(symbol) { (const void *)&symbol, #symbol }
@@ -214,6 +248,7 @@ static const char *missing_symbol(void)
 		NEEDED(parse_and_execute), NEEDED(find_variable), NEEDED(bind_variable), NEEDED(unbind_variable),
 		NEEDED(stupidly_hack_special_variables), NEEDED(xfree), NEEDED(exit_shell), NEEDED(fork), NEEDED(set_working_directory),
 		NEEDED(without_job_control), NEEDED(reset_signal_handlers), NEEDED(reset_terminating_signals), NEEDED(clear_pending_traps), NEEDED(unset_bash_input),
+		NEEDED(top_level), NEEDED(_setjmp),
 		NEEDED(last_command_exit_value), NEEDED(array_needs_making), NEEDED(parse_and_execute_level), NEEDED(indirection_level),
 		NEEDED(startup_state), NEEDED(subshell_environment), NEEDED(expand_aliases), NEEDED(the_current_working_directory),
 	};
@@ -255,10 +290,13 @@ int atoll_session_builtin_load(char *name)
 		refuse(missing);
 	forget_beginning();
 	descriptors_open(move_up(1));
-	long own_pid = CALL_1(NR_GETPID, 0);
+	own_pid = CALL_1(NR_GETPID, 0);
 	session_say(ANSWER_READY, 0, 0);
+	int code = _setjmp(top_level);
+	if (code != 0)
+		land(code);
 	for (;;)
-		serve(own_pid);
+		serve();
 }
 
 /* bash looks for it before it calls the hook. */

@@ -108,6 +108,14 @@ describeWith(requires.root, requires.cgroups)('texts in a session', () => {
       sessionEnded: null,
     });
     expect(await session.out('echo "${V-restored} $PWD"')).toBe('restored /workspace\n');
+    // An error in an assignment to an integer is one that bash gives the whole text up for.
+    const given = await session.exec('declare -i n; n=1/0; echo never\necho never', { env: { V: 'set' }, cwd: '/usr' });
+    expect(given).toMatchObject({ stdout: '', exitCode: 1, sessionEnded: null });
+    expect(await session.exec('echo $?; (n=1/0); n=1/0 & wait $!; echo $?')).toMatchObject({
+      stdout: '1\n1\n',
+      sessionEnded: null,
+    });
+    expect(await session.out('echo "${V-restored} $PWD"')).toBe('restored /workspace\n');
     expect(await session.exec(': ${x:?gone}')).toMatchObject({ exitCode: 1, sessionEnded: { exitCode: 1 } });
   });
 
