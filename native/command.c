@@ -11,6 +11,7 @@
 #include "guards.h"
 #include "init.h"
 #include "kernel.h"
+#include "session-wire.h"
 #include "worker.h"
 
 #include <errno.h>
@@ -50,7 +51,9 @@ static void take_descriptors(const struct launch *launch)
 		_exit(126);
 	if (launch->script < 0)
 		close(3);
-	if (kernel_close_range(ERROR_PIPE + 1, ~0u) < 0)
+	if (launch->line >= 0 && dup2(launch->line, SESSION_LINE) < 0)
+		refuse(12);
+	if (kernel_close_range(launch->line >= 0 ? SESSION_LINE + 1 : ERROR_PIPE + 1, ~0u) < 0)
 		refuse(12);
 }
 

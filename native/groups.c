@@ -108,35 +108,67 @@ void groups_kill_all(void)
 	write_kill(sandbox.run_group);
 }
 
-/* Reads the members and signals each. A fork in between may be missed; what must not be missed is killed instead. */
-void group_signal(int slot, int number)
+/* Calls `visit` with each member until it says true: whether it did. */
+static bool any_member(int slot, bool (*visit)(int pid, int context), int context)
 {
 	char text[4096 + 1];
 	size_t held = 0;
-	if (number == SIGKILL) {
-		group_kill(slot);
-		return;
-	}
+	bool found = false;
 	int file = openat(groups[slot].directory, "cgroup.procs", O_RDONLY | O_CLOEXEC);
-	if (file < 0)
-		return;
-	for (;;) {
+	while (file >= 0 && !found) {
 		ssize_t count = read(file, text + held, sizeof(text) - 1 - held);
 		if (count <= 0)
 			break;
 		held += (size_t)count;
 		text[held] = 0;
 		char *line = text, *newline;
-		while ((newline = strchr(line, '\n')) != NULL) {
-			long pid = strtol(line, NULL, 10);
-			if (pid > 1)
-				kill((pid_t)pid, number);
+		while (!found && (newline = strchr(line, '\n')) != NULL) {
+			found = visit((int)strtol(line, NULL, 10), context);
 			line = newline + 1;
 		}
 		held -= (size_t)(line - text);
 		memmove(text, line, held);
 	}
-	close(file);
+	if (file >= 0)
+		close(file);
+	return found;
+}
+
+static bool signal_member(int pid, int number)
+{
+	if (pid > 1)
+		kill(pid, number);
+	return false;
+}
+
+/* A fork in between may be missed; what must not be missed is killed instead. */
+void group_signal(int slot, int number)
+{
+	if (number == SIGKILL)
+		group_kill(slot);
+	else
+		any_member(slot, signal_member, number);
+}
+
+static bool is_member(int pid, int wanted)
+{
+	return pid == wanted;
+}
+
+bool group_has(int slot, int pid)
+{
+	return any_member(slot, is_member, pid);
+}
+
+bool group_take(int slot, int pid)
+{
+	char text[16];
+	int file = openat(groups[slot].directory, "cgroup.procs", O_WRONLY | O_CLOEXEC);
+	int length = snprintf(text, sizeof(text), "%d", pid);
+	bool taken = file >= 0 && write(file, text, (size_t)length) == length;
+	if (file >= 0)
+		close(file);
+	return taken;
 }
 
 void group_release(int slot)

@@ -16,6 +16,9 @@ int group_open(int slot);
 bool group_populated(int slot);
 /* The descriptor whose EPOLLPRI says that group_populated may have changed, or -1. */
 int group_events(int slot);
+bool group_has(int slot, int pid);
+/* Moves a process of another group into this one. */
+bool group_take(int slot, int pid);
 void group_kill(int slot);
 void group_signal(int slot, int signal);
 /* Nothing lives in it any more: keep or remove. */

@@ -83,6 +83,8 @@ static void launch(struct launch *job)
 	close(job->output);
 	if (job->script >= 0)
 		close(job->script);
+	if (job->line >= 0)
+		close(job->line);
 	close(job->error);
 }
 

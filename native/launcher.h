@@ -23,6 +23,7 @@ struct launch {
 	char **arguments, **environment;
 	const char *directory, *user;
 	int input, output, errors, script, error; /* input, script: -1 without one; then /dev/null */
+	int line;                                 /* of a session, -1: none; it and `error` are above SESSION_LINE then */
 	int group;                                /* cgroup v2 directory */
 	bool terminal;
 	bool worker;                              /* serves files on the connection that is `script`, and executes nothing */

@@ -44,6 +44,7 @@ struct record *record_add(const char *id, size_t length, int slot)
 void record_ended(struct record *record)
 {
 	record->slot = -1;
+	record->session = NULL;
 	record->state = ALL_ENDED;
 	record->older = newest;
 	if (newest != NULL)
@@ -100,4 +101,8 @@ void record_fields(struct frame *frame, const struct record *record)
 	frame_field_u64(frame, 6, record->started);
 	if (record->state >= TREE_LIVES)
 		frame_field_u64(frame, 7, record->ended);
+	if (record->kind != KIND_PLAIN_RUN)
+		frame_field(frame, 8, &record->kind, 1);
+	if (record->session != NULL)
+		frame_field(frame, 9, record->session->id, record->session->id_length);
 }

@@ -17,6 +17,7 @@
 #define RECORDS_KEPT 10000
 
 enum record_state { LEADER_RUNS = 1, TREE_LIVES = 2, ALL_ENDED = 3 };
+enum record_kind_of_run { KIND_PLAIN_RUN = 0, KIND_SESSION = 1, KIND_IN_SESSION = 2, KIND_FROM_SESSION = 3 };
 enum why { BY_ITSELF = 0, BY_TIMEOUT = 1, BY_SIGNAL = 2, BY_MEMORY = 3, BY_ENDING = 4 };
 
 struct record {
@@ -27,7 +28,8 @@ struct record {
 	uint32_t status;
 	uint64_t journal_first, journal_end; /* of an ended run with a journal */
 	int16_t slot; /* -1: ended */
-	uint8_t state, why, id_length;
+	uint8_t state, why, id_length, kind;
+	const struct record *session; /* of a live run in or from a session that lives */
 	bool journal;
 	char id[];
 };

@@ -7,7 +7,9 @@
  */
 #include "groups.h"
 #include "init.h"
+#include "run-request.h"
 #include "runs.h"
+#include "sessions.h"
 #include "streams.h"
 
 #include <errno.h>
@@ -19,24 +21,10 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-enum tag {
-	TAG_RUN = 1, TAG_ARG, TAG_ENV, TAG_CWD, TAG_USER, TAG_FLAGS, TAG_TIMEOUT, TAG_GRACE, TAG_TOKEN, TAG_GENERATION,
-	TAG_SIZE, TAG_SCRIPT, TAG_JOURNAL, TAG_JOURNAL_LIMIT,
-};
-
 #define TIMEOUT_MAX ((uint64_t)1 << 50)
 #ifndef MFD_EXEC
 #define MFD_EXEC 0x0010U
 #endif
-
-struct wish {
-	struct field id, directory, user, script, journal;
-	bool has_journal, has_script, has_token, has_generation;
-	size_t argument_count, environment_count, text_bytes;
-	uint32_t flags, grace;
-	uint64_t timeout, token, generation, journal_limit;
-	uint16_t columns, rows;
-};
 
 static bool parse_field(const struct field *field, struct wish *wish)
 {
@@ -44,6 +32,8 @@ static bool parse_field(const struct field *field, struct wish *wish)
 	case TAG_RUN: wish->id = *field; return field_is_text(field);
 	case TAG_ARG: wish->argument_count++; break;
 	case TAG_ENV: wish->environment_count++; break;
+	case TAG_UNSET: wish->unset_count++; break;
+	case TAG_SESSION: wish->session = *field; wish->has_session = true; return field_is_text(field);
 	case TAG_CWD: wish->directory = *field; break;
 	case TAG_USER: wish->user = *field; break;
 	case TAG_FLAGS: wish->flags = field->length == 4 ? get_u32(field->bytes) : 0; return field->length == 4;
@@ -66,21 +56,21 @@ static bool parse_field(const struct field *field, struct wish *wish)
 	return field_is_text(field);
 }
 
-static struct fields fields_of(const uint8_t *body, size_t length)
+struct fields run_fields(const uint8_t *body, size_t length)
 {
-	return (struct fields){ .at = body, .end = body + length, .repeatable = 1u << TAG_ARG | 1u << TAG_ENV };
+	return (struct fields){ .at = body, .end = body + length, .repeatable = 1u << TAG_ARG | 1u << TAG_ENV | 1u << TAG_UNSET };
 }
 
 static bool parse(const uint8_t *body, size_t length, struct wish *wish)
 {
-	struct fields fields = fields_of(body, length);
+	struct fields fields = run_fields(body, length);
 	struct field field;
-	const uint64_t required = 1u << TAG_RUN | 1u << TAG_ARG;
 	int more;
 	*wish = (struct wish){ .grace = 1000, .journal_limit = JOURNAL_LIMIT_DEFAULT };
 	while ((more = fields_next(&fields, &field)) > 0)
 		if (!parse_field(&field, wish))
 			return false;
+	const uint64_t required = 1u << TAG_RUN | (wish->has_session ? 0 : 1u << TAG_ARG);
 	return more == 0 && (fields.seen & required) == required;
 }
 
@@ -110,6 +100,20 @@ static bool journal_valid(const struct wish *wish)
 	return wish->journal_limit >= JOURNAL_LIMIT_MIN && wish->journal_limit <= JOURNAL_LIMIT_MAX;
 }
 
+/* Whether what a session, or a run in one, asks for goes together. */
+static bool session_valid(const struct wish *wish)
+{
+	bool forks = (wish->flags & RUN_FORK) != 0, keeps = (wish->flags & RUN_KEEP_VARIABLES) != 0;
+	if ((wish->flags & RUN_SESSION) != 0)
+		return !wish->has_session && !wish->has_script && !wish->has_journal && wish->unset_count == 0 && !forks && !keeps &&
+		       (wish->flags & (RUN_TERMINAL | RUN_STDIN | RUN_DETACH)) == 0;
+	if (!wish->has_session)
+		return !forks && !keeps && wish->unset_count == 0 && (wish->flags & RUN_DETACH) == 0;
+	return wish->argument_count == 0 && wish->user.length == 0 && (wish->flags & RUN_TERMINAL) == 0 && forks == wish->has_journal &&
+	       wish->has_script != keeps && !(keeps && (forks || (wish->flags & RUN_STDIN) != 0 || wish->directory.length > 0)) &&
+	       (forks || (wish->flags & RUN_DETACH) == 0);
+}
+
 /* true: refused, and said so. */
 static bool refused(struct connection *connection, const struct wish *wish)
 {
@@ -119,6 +123,10 @@ static bool refused(struct connection *connection, const struct wish *wish)
 	}
 	if (!journal_valid(wish)) {
 		connection_refuse(connection, 1, EINVAL, "the name or the limit of the journal is not possible");
+		return true;
+	}
+	if (!session_valid(wish)) {
+		connection_refuse(connection, 1, EINVAL, "not possible in or for a session");
 		return true;
 	}
 	if (init_ending()) {
@@ -160,7 +168,7 @@ static bool copy_strings(struct run *run, const struct wish *wish, const uint8_t
 	if (vector == NULL)
 		return false;
 	char *room = (char *)(vector + pointers);
-	struct fields fields = fields_of(body, length);
+	struct fields fields = run_fields(body, length);
 	struct field field;
 	size_t argument = 0, variable = 0;
 	run->memory = vector;
@@ -196,8 +204,7 @@ static bool open_terminal(struct run *run, const struct wish *wish)
 	return slave >= 0;
 }
 
-/* A pipe whose end `ours` does not block. */
-static bool open_pipe(int ends[2], int ours)
+bool run_open_pipe(int ends[2], int ours)
 {
 	if (pipe2(ends, O_CLOEXEC) < 0) {
 		ends[0] = ends[1] = -1;
@@ -209,7 +216,7 @@ static bool open_pipe(int ends[2], int ours)
 static bool open_pipes(struct run *run)
 {
 	int output[2], errors[2] = { -1, -1 }, input[2] = { -1, -1 };
-	bool opened = open_pipe(output, 0) && open_pipe(errors, 0) && ((run->flags & RUN_STDIN) == 0 || open_pipe(input, 1));
+	bool opened = run_open_pipe(output, 0) && run_open_pipe(errors, 0) && ((run->flags & RUN_STDIN) == 0 || run_open_pipe(input, 1));
 	streams_open(run, output[0], errors[0], input[1]);
 	run->launch.output = output[1];
 	run->launch.errors = errors[1];
@@ -241,7 +248,7 @@ static bool open_descriptors(struct run *run, const struct wish *wish)
 		return false;
 	if (wish->has_script && !open_script(run, &wish->script))
 		return false;
-	bool opened = open_pipe(error, 0);
+	bool opened = run_open_pipe(error, 0);
 	run->error.fd = error[0];
 	run->launch.error = error[1];
 	return opened;
@@ -257,8 +264,43 @@ static void close_launch(struct launch *launch)
 		close(launch->output);
 	if (launch->script >= 0)
 		close(launch->script);
+	if (launch->line >= 0)
+		close(launch->line);
 	if (launch->error >= 0)
 		close(launch->error);
+}
+
+/* NULL, or what is the problem, with its code. */
+static const char *prepare(struct run *run, const struct wish *wish, const uint8_t *body, size_t length, uint16_t *code)
+{
+	const char *problem = NULL;
+	*code = 3;
+	if (runs_take_slot(run) < 0)
+		return "too many runs";
+	if (!run->in_session && (run->launch.group = group_open(run->slot)) < 0)
+		return "no cgroup for the run";
+	if (run->session != NULL) {
+		if ((wish->flags & RUN_KEEP_VARIABLES) == 0 && !open_pipes(run))
+			return "no descriptor left";
+		problem = session_compose(run, wish, body, length, code);
+	} else {
+		if (!copy_strings(run, wish, body, length))
+			return "init has no memory left";
+		if (run->launch.arguments[0][0] == 0)
+			return *code = 1, "the first argument is empty";
+		if (!open_descriptors(run, wish))
+			return "no descriptor or terminal left";
+		if ((wish->flags & RUN_SESSION) != 0)
+			problem = session_open(run);
+		if (problem == NULL && !source_watch(&run->error, EPOLLIN))
+			problem = "the kernel refuses another watch";
+	}
+	if (problem != NULL)
+		return problem;
+	if (wish->has_journal && (run->journal = journal_open((const char *)wish->journal.bytes, wish->journal.length, wish->journal_limit)) == NULL)
+		return *code = 12, "there is a journal of that name";
+	run->record = record_add((const char *)wish->id.bytes, wish->id.length, run->slot);
+	return run->record == NULL ? "init has no memory left" : NULL;
 }
 
 struct run *run_prepare(struct connection *connection, const uint8_t *body, size_t length, bool *malformed)
@@ -270,6 +312,9 @@ struct run *run_prepare(struct connection *connection, const uint8_t *body, size
 	}
 	if (refused(connection, &wish))
 		return NULL;
+	struct run *session = wish.has_session ? session_named(connection, &wish) : NULL;
+	if (wish.has_session && session == NULL)
+		return NULL;
 	struct run *run = calloc(1, sizeof(*run));
 	if (run == NULL) {
 		connection_refuse(connection, 3, ENOMEM, "init has no memory left");
@@ -280,28 +325,14 @@ struct run *run_prepare(struct connection *connection, const uint8_t *body, size
 	run->grace = wish.grace;
 	run->timeout_at = wish.timeout;
 	run->error.fd = run->group.fd = -1;
-	run->launch = (struct launch){ .input = -1, .output = -1, .errors = -1, .script = -1, .error = -1 };
+	run->launch = (struct launch){ .input = -1, .output = -1, .errors = -1, .script = -1, .error = -1, .line = -1 };
+	run->session = session;
+	run->in_session = session != NULL && (wish.flags & RUN_FORK) == 0;
 	streams_open(run, -1, -1, -1);
 
 	errno = 0;
-	const char *problem = NULL;
-	uint16_t code = 3;
-	if (runs_take_slot(run) < 0)
-		problem = "too many runs";
-	else if ((run->launch.group = group_open(run->slot)) < 0)
-		problem = "no cgroup for the run";
-	else if (!copy_strings(run, &wish, body, length))
-		problem = "init has no memory left";
-	else if (run->launch.arguments[0][0] == 0)
-		problem = "the first argument is empty", code = 1;
-	else if (!open_descriptors(run, &wish))
-		problem = "no descriptor or terminal left";
-	else if (!source_watch(&run->error, EPOLLIN))
-		problem = "the kernel refuses another watch";
-	else if (wish.has_journal && (run->journal = journal_open((const char *)wish.journal.bytes, wish.journal.length, wish.journal_limit)) == NULL)
-		problem = "there is a journal of that name", code = 12;
-	else if ((run->record = record_add((const char *)wish.id.bytes, wish.id.length, run->slot)) == NULL)
-		problem = "init has no memory left";
+	uint16_t code;
+	const char *problem = prepare(run, &wish, body, length, &code);
 	if (problem != NULL) {
 		uint32_t error = (uint32_t)errno;
 		close_launch(&run->launch);
@@ -314,6 +345,8 @@ struct run *run_prepare(struct connection *connection, const uint8_t *body, size
 	}
 	run->launch.pid = runs_pid_of(run->slot);
 	run->record->journal = run->journal != NULL;
+	run->record->kind = run->shell != NULL ? KIND_SESSION : session == NULL ? KIND_PLAIN_RUN : run->in_session ? KIND_IN_SESSION : KIND_FROM_SESSION;
+	run->record->session = session != NULL ? session->record : NULL;
 	run->connection = connection;
 	connection->run = run;
 	return run;

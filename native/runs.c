@@ -1,9 +1,10 @@
-/* The table of runs and the life of each; see runs.h. Streams are in streams.c, parsing in run-request.c. */
+/* The life of each run; see runs.h. The table is in run-table.c, streams are in streams.c, parsing in run-request.c. */
 #include "runs.h"
 
 #include "groups.h"
 #include "init.h"
 #include "input.h"
+#include "sessions.h"
 #include "streams.h"
 
 #include <errno.h>
@@ -14,51 +15,12 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { RUN = 40, STARTED = 41, EXITED = 45, TREE_ENDED = 46, STDIN_END = 48, SIGNAL_RUN = 49 };
+enum { RUN = 40, STARTED = 41, EXITED = 45, TREE_ENDED = 46, STDIN_END = 48, SIGNAL_RUN = 49, SESSION_ENDED = 50 };
 
 #define WORKER_END_MS 5000
+#define START_DELAY_MS 2
 
-static struct run *runs[SLOTS];
-static atomic_int pids[SLOTS]; /* written by the kernel at fork, cleared when reaped */
-static int used_slots;         /* every slot at or above is free */
-static uint32_t live, workers;
 static struct run *touched;
-
-int runs_take_slot(struct run *run)
-{
-	for (int slot = 0; slot < SLOTS; slot++) {
-		if (runs[slot] != NULL)
-			continue;
-		runs[slot] = run;
-		run->slot = slot;
-		live++;
-		workers += run->worker;
-		if (slot >= used_slots)
-			used_slots = slot + 1;
-		return slot;
-	}
-	return -1;
-}
-
-uint32_t runs_of_commands(void)
-{
-	return live - workers;
-}
-
-atomic_int *runs_pid_of(int slot)
-{
-	return &pids[slot];
-}
-
-uint32_t runs_live(void)
-{
-	return live;
-}
-
-struct run *run_of(const struct record *record)
-{
-	return record->slot >= 0 ? runs[record->slot] : NULL;
-}
 
 void run_touch(struct run *run)
 {
@@ -81,6 +43,7 @@ void run_free(struct run *run)
 			break;
 		}
 	}
+	session_release(run);
 	source_close(&run->error);
 	source_unwatch(&run->group);
 	source_close(&run->output.source);
@@ -92,33 +55,10 @@ void run_free(struct run *run)
 		journal_close(run->journal);
 	free(run->memory);
 	if (run->slot >= 0) {
-		atomic_store(&pids[run->slot], 0);
 		group_release(run->slot);
-		runs[run->slot] = NULL;
-		live--;
-		workers -= run->worker;
-		while (used_slots > 0 && runs[used_slots - 1] == NULL)
-			used_slots--;
+		runs_leave_slot(run);
 	}
 	free(run);
-}
-
-uint64_t runs_oom_kills(void)
-{
-	char text[512];
-	if (sandbox.memory_events < 0)
-		return 0;
-	ssize_t count = pread(sandbox.memory_events, text, sizeof(text) - 1, 0);
-	if (count <= 0)
-		return 0;
-	text[count] = 0;
-	for (char *line = text; line != NULL; line = strchr(line, '\n')) {
-		if (*line == '\n')
-			line++;
-		if (strncmp(line, "oom_kill ", 9) == 0)
-			return strtoull(line + 9, NULL, 10);
-	}
-	return 0;
 }
 
 static void group_ready(struct source *source, uint32_t events)
@@ -136,7 +76,9 @@ static uint64_t bit_of(int number)
 /* Signals the leader (1) or the tree (2). What has no process yet gets it when it has one. */
 static bool deliver(struct run *run, uint8_t target, int number)
 {
-	int pid = atomic_load(&pids[run->slot]);
+	if (run->in_session)
+		return run->session != NULL && deliver(run->session, 2, number);
+	int pid = atomic_load(runs_pid_of(run->slot));
 	if (run->launching && pid == 0) {
 		*(target == 2 ? &run->pending_tree : &run->pending_leader) |= bit_of(number);
 		return true;
@@ -158,8 +100,19 @@ static void deliver_pending(struct run *run)
 	}
 }
 
+void run_tell_started(struct run *run)
+{
+	run->start_owed = false;
+	if (run->connection == NULL)
+		return;
+	struct frame frame = frame_begin(&run->connection->out, STARTED);
+	frame_u32(&frame, (uint32_t)run->record->pid);
+	frame_end(&frame);
+	connection_touch(run->connection);
+}
+
 /* The launcher and the child are done with the launch: it runs, or it never will. */
-static void launched(struct run *run)
+void run_launched(struct run *run)
 {
 	source_close(&run->error);
 	free(run->memory);
@@ -172,7 +125,7 @@ static void launched(struct run *run)
 			[10] = "the program cannot be executed", [11] = "the sandbox cannot start another process",
 		};
 		uint32_t code = run->failure.code;
-		const char *text = code >= 8 && code <= 11 ? texts[code] : "the command could not be set up";
+		const char *text = code >= 8 && code <= 11 ? texts[code] : session_refusal(run);
 		if (connection != NULL) {
 			connection->run = NULL;
 			connection->handed = false;
@@ -189,14 +142,15 @@ static void launched(struct run *run)
 		if ((run->pending_leader | run->pending_tree) != 0)
 			deliver_pending(run);
 	} else {
-		if (!run->reaped)
-			run->record->pid = atomic_load(&pids[run->slot]);
-		if (run->connection != NULL) {
-			struct frame frame = frame_begin(&run->connection->out, STARTED);
-			frame_u32(&frame, (uint32_t)run->record->pid);
-			frame_end(&frame);
-			connection_touch(run->connection);
-		}
+		if (run->in_session)
+			run->record->pid = run->session->record->pid;
+		else if (!run->reaped)
+			run->record->pid = atomic_load(runs_pid_of(run->slot));
+		/* A session has started when its shell says so, and most texts in one end before anybody could use the word. */
+		if (run->in_session)
+			run->start_owed = true, run->start_due = boot_ms() + START_DELAY_MS, loop_alarm(run->start_due);
+		else if (run->shell == NULL)
+			run_tell_started(run);
 		if ((run->pending_leader | run->pending_tree) != 0)
 			deliver_pending(run);
 	}
@@ -213,7 +167,7 @@ static void error_ready(struct source *source, uint32_t events)
 		if (count < 0 && (errno == EAGAIN || errno == EINTR))
 			return;
 		if (count != (ssize_t)sizeof(failure)) {
-			launched(run);
+			run_launched(run);
 			return;
 		}
 		/* The end of the pipe follows; until then the launcher may still use the launch. */
@@ -224,7 +178,7 @@ static void error_ready(struct source *source, uint32_t events)
 void run_begin(struct run *run)
 {
 	run->error.ready = error_ready;
-	run->group = (struct source){ .fd = group_events(run->slot), .ready = group_ready };
+	run->group = (struct source){ .fd = run->in_session ? -1 : group_events(run->slot), .ready = group_ready };
 	run->launching = true;
 	if (run->worker) {
 		launcher_submit(&run->launch);
@@ -235,8 +189,12 @@ void run_begin(struct run *run)
 		run->timeout_at += run->record->started;
 		loop_alarm(run->timeout_at);
 	}
-	run->oom_kills = runs_oom_kills();
-	launcher_submit(&run->launch);
+	if (!run->in_session)
+		run->oom_kills = runs_oom_kills();
+	if (run->session != NULL)
+		session_order(run);
+	else
+		launcher_submit(&run->launch);
 	if (run->journal != NULL)
 		journal_make(run->journal);
 }
@@ -259,6 +217,10 @@ static void send_exited(struct run *run)
 {
 	run->exit_sent = true;
 	run->record->state = TREE_LIVES;
+	if (run->connection != NULL && run->in_session && run->died_with_session) {
+		struct frame frame = frame_begin(&run->connection->out, SESSION_ENDED);
+		frame_end(&frame);
+	}
 	if (run->connection != NULL) {
 		struct frame frame = frame_begin(&run->connection->out, EXITED);
 		frame_u32(&frame, run->record->status);
@@ -300,7 +262,8 @@ static void finish(struct run *run)
 
 static void look_at_tree(struct run *run)
 {
-	if (run->tree_empty)
+	/* What a text has started is of its session's tree; the pipes tell when nothing of it writes any more. */
+	if (run->tree_empty || run->in_session)
 		return;
 	if (!group_populated(run->slot)) {
 		run->tree_empty = true;
@@ -318,9 +281,11 @@ static void progress(struct run *run)
 		return;
 	if (run->reaped || run->failure.code != 0)
 		look_at_tree(run);
+	if (run->shell != NULL && !session_settle(run))
+		return;
 	if (run->failure.code != 0) {
 		/* A child that reported is reaped soon; one that was never forked has no pid. */
-		if ((run->reaped || atomic_load(&pids[run->slot]) == 0) && run->tree_empty)
+		if ((run->reaped || atomic_load(runs_pid_of(run->slot)) == 0) && (run->tree_empty || run->in_session))
 			run_free(run);
 		return;
 	}
@@ -333,14 +298,19 @@ static void progress(struct run *run)
 	}
 	if (run->reaped && !run->noted) {
 		run->noted = true;
-		run->record->why = why_ended(run);
+		if (!run->died_with_session)
+			run->record->why = why_ended(run);
 		streams_note_end(run);
+		if (run->shell != NULL)
+			session_over(run);
 	}
+	if (run->start_owed && (run->noted || run->output.readable || run->errors.readable || boot_ms() >= run->start_due))
+		run_tell_started(run);
 	if (run->journal != NULL)
 		journal_settle(run->journal, boot_ms());
 	streams_pump(run);
 	bool drained = run->noted && run->output.owed == 0 && run->errors.owed == 0;
-	bool closed = run->tree_empty && run->output.source.fd < 0 && run->errors.source.fd < 0;
+	bool closed = (run->tree_empty || run->in_session) && run->output.source.fd < 0 && run->errors.source.fd < 0;
 	bool written = run->journal == NULL || journal_ends(run, drained, closed);
 	/* The ends of leader and tree are facts that do not wait for a disk that refuses to take their records. */
 	bool refused = run->journal != NULL && run->journal->pending != NULL;
@@ -364,33 +334,35 @@ bool runs_round(void)
 	return any;
 }
 
+void run_ended(struct run *run, uint32_t status)
+{
+	run->reaped = true;
+	if (run->record != NULL) {
+		run->record->status = status;
+		run->record->ended = boot_ms();
+	}
+	run_touch(run);
+}
+
 void runs_reap(void)
 {
 	int status;
 	pid_t pid;
 	bool orphans = false;
 	while ((pid = waitpid(-1, &status, WNOHANG)) > 0) {
-		int slot = 0;
-		while (slot < used_slots && atomic_load_explicit(&pids[slot], memory_order_relaxed) != pid)
-			slot++;
-		if (slot == used_slots) {
+		struct run *run = runs_take_pid(pid);
+		if (run == NULL) {
 			orphans = true;
 			continue;
 		}
-		struct run *run = runs[slot];
-		atomic_store(&pids[slot], 0);
-		run->reaped = true;
-		if (run->record != NULL) {
+		if (run->record != NULL)
 			run->record->pid = pid;
-			run->record->status = (uint32_t)status;
-			run->record->ended = boot_ms();
-		}
-		run_touch(run);
+		run_ended(run, (uint32_t)status);
 	}
 	/* An orphan that died may have been the last of a tree whose watch could not be set. */
-	for (int slot = 0; orphans && slot < used_slots; slot++)
-		if (runs[slot] != NULL && runs[slot]->reaped && !runs[slot]->group.watched)
-			run_touch(runs[slot]);
+	for (struct run *run = orphans ? runs_next(NULL) : NULL; run != NULL; run = runs_next(run))
+		if (run->reaped && !run->group.watched)
+			run_touch(run);
 }
 
 bool run_signal(struct run *run, uint8_t target, uint8_t number)
@@ -398,18 +370,20 @@ bool run_signal(struct run *run, uint8_t target, uint8_t number)
 	if (number < 1 || number > 64)
 		return false;
 	run->asked |= bit_of(number);
+	if (run->in_session && run->session != NULL)
+		run->session->asked |= bit_of(number);
 	return deliver(run, target, number);
 }
 
 void runs_signal_all(uint8_t number, bool asked)
 {
-	for (int slot = 0; slot < used_slots; slot++) {
+	for (struct run *run = runs_next(NULL); run != NULL; run = runs_next(run)) {
 		/* Files are served until the sandbox ends, or until a KILL of everything in the group. */
-		if (runs[slot] == NULL || (asked && runs[slot]->worker))
+		if (run->in_session || (asked && run->worker))
 			continue;
 		if (asked)
-			runs[slot]->asked |= bit_of(number);
-		deliver(runs[slot], 2, number);
+			run->asked |= bit_of(number);
+		deliver(run, 2, number);
 	}
 }
 
@@ -440,27 +414,31 @@ void run_detach(struct run *run)
 
 void runs_leave(const struct connection *connection)
 {
-	for (int slot = 0; slot < used_slots; slot++) {
-		if (runs[slot] == NULL || runs[slot]->journal == NULL)
+	for (struct run *run = runs_next(NULL); run != NULL; run = runs_next(run)) {
+		if (run->journal == NULL)
 			continue;
-		journal_leave(runs[slot]->journal, connection);
-		input_leave(runs[slot], connection);
+		journal_leave(run->journal, connection);
+		input_leave(run, connection);
 	}
 }
 
 void runs_alarm(uint64_t now)
 {
-	for (int slot = 0; slot < used_slots; slot++) {
-		struct run *run = runs[slot];
-		if (run == NULL)
-			continue;
+	for (struct run *run = runs_next(NULL); run != NULL; run = runs_next(run)) {
 		if (run->timeout_at != 0 && run->reaped)
 			run->timeout_at = 0;
 		if (run->timeout_at != 0 && now >= run->timeout_at) {
 			run->timeout_at = 0;
 			run->timed_out = true;
-			run->kill_at = now + run->grace;
-			deliver(run, 2, SIGTERM);
+			if (run->in_session) {
+				/* Nothing may run in a shell that was left in the middle of something: the session ends. */
+				if (run->session != NULL)
+					run->session->timed_out = true;
+				deliver(run, 2, SIGKILL);
+			} else {
+				run->kill_at = now + run->grace;
+				deliver(run, 2, SIGTERM);
+			}
 		}
 		if (run->kill_at != 0 && now >= run->kill_at) {
 			run->kill_at = 0;
@@ -470,6 +448,9 @@ void runs_alarm(uint64_t now)
 			loop_alarm(run->timeout_at);
 		if (run->kill_at != 0)
 			loop_alarm(run->kill_at);
+		if (run->start_owed)
+			loop_alarm(run->start_due);
+		session_alarm(run, now);
 		run_touch(run);
 	}
 }

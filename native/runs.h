@@ -19,7 +19,10 @@
 
 #define STDIN_HELD_MAX (256u << 10)
 
-enum run_flag { RUN_TERMINAL = 1, RUN_STDIN = 2, RUN_KILL_ON_END = 4, RUN_CHECK_TOKEN = 8, RUN_FLAGS_KNOWN = 15 };
+enum run_flag {
+	RUN_TERMINAL = 1, RUN_STDIN = 2, RUN_KILL_ON_END = 4, RUN_CHECK_TOKEN = 8,
+	RUN_SESSION = 16, RUN_FORK = 32, RUN_KEEP_VARIABLES = 64, RUN_DETACH = 128, RUN_FLAGS_KNOWN = 255,
+};
 
 struct stream {
 	struct source source;
@@ -35,7 +38,8 @@ struct run {
 	struct record *record; /* NULL: a file worker, or refused */
 	struct connection *connection; /* NULL: detached, output is thrown away */
 	struct launch launch;
-	void *memory; /* strings of the launch, until the error pipe ends */
+	void *memory; /* strings of the launch, until the error pipe ends; or an order for a session */
+	size_t order_bytes;
 	struct source error, group;
 	struct stream output, errors;
 	struct source input;
@@ -46,6 +50,13 @@ struct run {
 	struct parked *parked;   /* INPUTs to answer */
 	struct launch_error failure;
 	bool worker; /* serves files on its connection; see workers.h */
+	struct shell *shell;   /* the run is a session; see sessions.h */
+	struct run *session;   /* it runs in, or was forked from, this one; NULL: in none, or that is over */
+	struct birth *birth, *buried; /* being forked from a session; buried: over, freed with the run */
+	bool in_session;       /* a text in the shell of a session: no process, no group of its own */
+	bool died_with_session; /* ended by the end of the shell, not by an answer of it */
+	bool start_owed;       /* STARTED has yet to be sent, with the first other frame or at start_due */
+	uint64_t start_due;
 	bool launching, reaped, noted, exit_sent, tree_empty, timed_out, touched;
 	bool exit_recorded, tree_recorded, tree_announced; /* with a journal: its records are written or pending */
 	uint64_t pending_leader, pending_tree; /* signals for a command that is still to be forked, as bits */
@@ -80,9 +91,23 @@ bool journal_ends(struct run *run, bool drained, bool closed);
 /* The state that the records on disk tell of, which is behind what has happened while the disk refuses. */
 enum record_state journal_holds(const struct run *run);
 
-/* For run-request.c. */
+/* For sessions.c: the command runs, or (failure.code) it never will; then the leader of a run without a process of its own has ended. */
+void run_launched(struct run *run);
+void run_tell_started(struct run *run);
+void run_ended(struct run *run, uint32_t status);
+
+/* run-table.c */
 int runs_take_slot(struct run *run);
+void runs_leave_slot(struct run *run);
 atomic_int *runs_pid_of(int slot);
+/* In the order of slots: the first after `run` (NULL: of all), or NULL. Runs may be freed meanwhile, but not `run`. */
+struct run *runs_next(const struct run *run);
+/* The run whose leader a process that was reaped is, or NULL; from now on it has no leader. */
+struct run *runs_take_pid(int pid);
+/* Whether a process is the leader of a run. */
+bool runs_have_pid(int pid);
+
+/* For run-request.c. */
 void run_free(struct run *run);
 uint64_t runs_oom_kills(void);
 void run_begin(struct run *run);

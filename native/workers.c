@@ -130,7 +130,7 @@ bool worker_frame(struct connection *connection, uint8_t type, const uint8_t *bo
 	run->slot = -1;
 	run->worker = true;
 	run->error.fd = run->group.fd = -1;
-	run->launch = (struct launch){ .input = -1, .output = -1, .errors = -1, .script = -1, .error = -1, .directory = "/", .worker = true };
+	run->launch = (struct launch){ .input = -1, .output = -1, .errors = -1, .script = -1, .error = -1, .line = -1, .directory = "/", .worker = true };
 	streams_open(run, -1, -1, -1);
 	errno = 0;
 	const char *problem = prepare(run, &wish, connection->source.fd);

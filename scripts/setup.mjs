@@ -115,7 +115,9 @@ function installPackages() {
 
 function initSources() {
   const directory = join(root, 'native');
-  const names = readdirSync(directory).filter((name) => /\.[ch]$/.test(name) || name === 'build.sh');
+  const names = readdirSync(directory, { recursive: true }).filter(
+    (name) => /\.[ch]$/.test(name) || name === 'build.sh',
+  );
   return names.sort().map((name) => join(directory, name));
 }
 

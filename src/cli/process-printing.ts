@@ -1,6 +1,7 @@
 /** The output of a process on our own stdout and stderr; with `--json` one object a line. */
-import type { OutputItem } from '../sdk/index.ts';
+import type { OutputItem, Process } from '../sdk/index.ts';
 import type { CommandCall } from './command-call.ts';
+import { exitCodes } from './exit-codes.ts';
 
 type Exit = Extract<OutputItem, { kind: 'exited' }>['exit'];
 
@@ -15,6 +16,17 @@ export async function printOutput(call: CommandCall, items: AsyncIterable<Output
       await call.note(`atoll: ${item.bytes} bytes of earlier output are no longer kept.`);
   }
   return exit;
+}
+
+/** An interrupt ends the process, as it would here. */
+export async function runInFront(call: CommandCall, process: Process): Promise<void> {
+  const stopListening = call.io.onInterrupt(() => void process.kill({ signal: 'INT', graceMs: 5_000 }).catch(() => {}));
+  try {
+    const exit = await printOutput(call, process.output());
+    call.exitCode = exit?.exitCode ?? exitCodes.outcomeUnknown;
+  } finally {
+    stopListening();
+  }
 }
 
 function jsonOf(item: OutputItem): unknown {

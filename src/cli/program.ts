@@ -23,6 +23,7 @@ import { addReconcile } from './commands/reconcile.ts';
 import { addRm } from './commands/rm.ts';
 import { addRun } from './commands/run.ts';
 import { addServe } from './commands/serve.ts';
+import { addSession } from './commands/session.ts';
 import { addStart } from './commands/start.ts';
 import { addStop } from './commands/stop.ts';
 import { addTeams } from './commands/teams.ts';
@@ -44,6 +45,7 @@ const commands: readonly AddCommand[] = [
   addLogs,
   addKill,
   addWait,
+  addSession,
   addCp,
   addFiles,
   addLs,

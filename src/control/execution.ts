@@ -71,7 +71,7 @@ export class Execution {
     await this.#context.faults.hit('before-exec-on-node');
     const outcome = await this.#context.nodes.call(record.nodeId, (node) => node.exec(order, signal));
     await this.#context.faults.hit('after-exec-on-node');
-    return resultOf(outcome, { record, operation, encoding: body.encoding });
+    return execResultOf(outcome, { record, operation, encoding: body.encoding });
   }
 
   /** After a crash: init knows whether this run was started, as long as it is the same life. */
@@ -79,12 +79,12 @@ export class Execution {
     const { caller, sandboxId, operation } = asked;
     const record = await this.#records.find(sandboxId);
     const isThere = record?.teamId === caller.teamId && record.state.kind === 'running';
-    if (!isThere || operation.subjectId !== lifeOf(record)) throw inDoubt(operation, 'unknown', null);
+    if (!isThere || operation.subjectId !== lifeOf(record)) throw execInDoubt(operation, 'unknown', null);
     const { nodeId, generation } = record;
     const order = { sandboxId, generation, runId: operation.id };
     const run = await this.#context.nodes.call(nodeId, (node) => node.findRun(order));
     if (run.kind === 'unknown') return await this.#run(asked, signal);
-    throw inDoubt(operation, run.kind, run.kind === 'ended' ? run.exitCode : null);
+    throw execInDoubt(operation, run.kind, run.kind === 'ended' ? run.exitCode : null);
   }
 }
 
@@ -112,7 +112,7 @@ function orderOf(record: SandboxRecord, conditions: Conditions, body: ExecBody, 
   };
 }
 
-function resultOf(
+export function execResultOf(
   outcome: ExecOutcome,
   about: { record: SandboxRecord; operation: Operation; encoding: 'utf8' | 'base64' },
 ): ExecResult {
@@ -136,7 +136,8 @@ export function bytesOf(input: string | { base64: string }): Uint8Array {
   return typeof input === 'string' ? Buffer.from(input, 'utf8') : Buffer.from(input.base64, 'base64');
 }
 
-function keepOutput(result: ExecResult): ExecResult {
+/** What of a result is journalled under an idempotency key. */
+export function keepOutput<Result extends ExecResult>(result: Result): Result {
   const cut = (text: string) => (text.length <= keptOutputBytes ? text : text.slice(0, keptOutputBytes));
   return {
     ...result,
@@ -147,7 +148,7 @@ function keepOutput(result: ExecResult): ExecResult {
   };
 }
 
-function inDoubt(operation: Operation, run: string, exitCode: number | null): PlatformError {
+export function execInDoubt(operation: Operation, run: string, exitCode: number | null): PlatformError {
   const details = { operationId: operation.id, run, exitCode };
   const message =
     run === 'unknown'

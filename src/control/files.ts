@@ -29,6 +29,7 @@ import type { LeaseGate } from './lease-gate.ts';
 import { notRunning } from './metadata.ts';
 import type { Mutations, Operation } from './mutations.ts';
 import { checkGeneration, lifeIn, lifeOf, type SandboxRecords } from './sandbox-records.ts';
+import { sessionNowhere } from './session-views.ts';
 
 type Routes = typeof routes;
 type Query<Name extends keyof Routes> = QueryOf<Routes[Name]>;
@@ -40,7 +41,12 @@ interface Asked {
   readonly sandboxId: SandboxId;
   readonly conditions: Conditions;
   readonly user: string | undefined;
+  /** By id or name. Its user is the default, and relative paths are below where its shell is. */
+  readonly session: string | undefined;
 }
+
+/** A path of the caller, made absolute where a session says what it is relative to. */
+type Placed = (path: string) => string;
 
 interface Change<Result> extends Asked {
   readonly kind: keyof Routes;
@@ -48,7 +54,7 @@ interface Change<Result> extends Asked {
   readonly request: unknown;
   /** Whether it may simply be done again after an interruption. */
   readonly isRepeatable: boolean;
-  readonly effect: (node: NodeApi, order: FileOrder) => Promise<Result>;
+  readonly effect: (node: NodeApi, order: FileOrder, placed: Placed) => Promise<Result>;
 }
 
 export class Files {
@@ -71,9 +77,9 @@ export class Files {
     wanted: Query<'readFile'> & { readonly offset: number; readonly length: number | null },
     signal: AbortSignal,
   ): Promise<FileContent> {
-    const { path, user, offset, length } = wanted;
-    return await this.#look({ caller, sandboxId, conditions, user }, (node, order) =>
-      node.readFile({ ...order, path, offset, length }, signal),
+    const { path, user, session, offset, length } = wanted;
+    return await this.#look({ caller, sandboxId, conditions, user, session }, (node, order, placed) =>
+      node.readFile({ ...order, path: placed(path), offset, length }, signal),
     );
   }
 
@@ -83,10 +89,11 @@ export class Files {
     conditions: Conditions,
     query: Query<'statFile'>,
   ): Promise<FileView> {
-    const action = { kind: 'stat', path: query.path, followLinks: query.followLinks === 'true' } as const;
+    const { path, user, session } = query;
+    const followLinks = query.followLinks === 'true';
     return viewOfFile(
-      await this.#look({ caller, sandboxId, conditions, user: query.user }, (node, order) =>
-        node.fileAction({ ...order, action }),
+      await this.#look({ caller, sandboxId, conditions, user, session }, (node, order, placed) =>
+        node.fileAction({ ...order, action: { kind: 'stat', path: placed(path), followLinks } }),
       ),
     );
   }
@@ -97,11 +104,10 @@ export class Files {
     conditions: Conditions,
     query: Query<'listFiles'>,
   ): Promise<ResultOf<Routes['listFiles']>> {
-    const { path, depth, limit, user } = query;
+    const { path, depth, limit, user, session } = query;
     const after = query.cursor === undefined ? null : checkFileCursor(query.cursor);
-    const action = { kind: 'list', path, depth, limit, after } as const;
-    const list = await this.#look({ caller, sandboxId, conditions, user }, (node, order) =>
-      node.fileAction({ ...order, action }),
+    const list = await this.#look({ caller, sandboxId, conditions, user, session }, (node, order, placed) =>
+      node.fileAction({ ...order, action: { kind: 'list', path: placed(path), depth, limit, after } }),
     );
     return { items: list.entries.map(viewOfFile), nextCursor: list.next };
   }
@@ -112,21 +118,21 @@ export class Files {
     conditions: Conditions,
     body: Body<'makeDirectory'>,
   ): Promise<FileView> {
-    const { path, parents, mode, user } = body;
+    const { path, parents, mode, user, session } = body;
     const action = { kind: 'makeDirectory', path, parents, mode: modeOf(mode) } as const;
-    const asked = { caller, sandboxId, conditions, user };
+    const asked = { caller, sandboxId, conditions, user, session };
     return viewOfFile(await this.#act(asked, 'makeDirectory', action, { isRepeatable: parents }));
   }
 
   async move(caller: Caller, sandboxId: SandboxId, conditions: Conditions, body: Body<'moveFile'>): Promise<FileView> {
-    const { user, ...rest } = body;
-    const asked = { caller, sandboxId, conditions, user };
+    const { user, session, ...rest } = body;
+    const asked = { caller, sandboxId, conditions, user, session };
     return viewOfFile(await this.#act(asked, 'moveFile', { kind: 'move', ...rest }, { isRepeatable: false }));
   }
 
   async copy(caller: Caller, sandboxId: SandboxId, conditions: Conditions, body: Body<'copyFile'>): Promise<FileView> {
-    const { user, ...rest } = body;
-    const asked = { caller, sandboxId, conditions, user };
+    const { user, session, ...rest } = body;
+    const asked = { caller, sandboxId, conditions, user, session };
     return viewOfFile(await this.#act(asked, 'copyFile', { kind: 'copy', ...rest }, { isRepeatable: false }));
   }
 
@@ -137,7 +143,7 @@ export class Files {
     query: Query<'removeFile'>,
   ): Promise<void> {
     const action = { kind: 'remove', path: query.path, recursive: query.recursive === 'true' } as const;
-    const asked = { caller, sandboxId, conditions, user: query.user };
+    const asked = { caller, sandboxId, conditions, user: query.user, session: query.session };
     await this.#act(asked, 'removeFile', action, { isRepeatable: false });
   }
 
@@ -147,9 +153,9 @@ export class Files {
     conditions: Conditions,
     body: Body<'changeFileAttributes'>,
   ): Promise<FileView> {
-    const { path, mode, owner, user } = body;
+    const { path, mode, owner, user, session } = body;
     const action = { kind: 'changeAttributes', path, mode: modeOf(mode), owner: ownerOf(owner) } as const;
-    const asked = { caller, sandboxId, conditions, user };
+    const asked = { caller, sandboxId, conditions, user, session };
     return viewOfFile(await this.#act(asked, 'changeFileAttributes', action, { isRepeatable: true }));
   }
 
@@ -165,7 +171,7 @@ export class Files {
     bytes: AsyncIterable<Uint8Array>,
     signal: AbortSignal,
   ): Promise<FileView> {
-    const { path, user, expected } = wanted;
+    const { path, user, session, expected } = wanted;
     const details = {
       path,
       how: wanted.append === 'true' ? 'append' : 'replace',
@@ -176,11 +182,12 @@ export class Files {
     } as const;
     const content = await holdContent(bytes, conditions);
     const entry = await this.#change({
-      ...{ caller, sandboxId, conditions, user },
+      ...{ caller, sandboxId, conditions, user, session },
       kind: 'writeFile',
       request: { ...details, digest: content.digest },
       isRepeatable: details.how === 'replace' && expected.kind === 'any',
-      effect: (node, order) => node.writeFile({ ...order, ...details }, content.bytes(), signal),
+      effect: (node, order, placed) =>
+        node.writeFile({ ...order, ...details, path: placed(path) }, content.bytes(), signal),
     });
     return viewOfFile(entry);
   }
@@ -192,9 +199,9 @@ export class Files {
     query: Query<'downloadTree'>,
     signal: AbortSignal,
   ): Promise<{ readonly bytes: AsyncIterable<Uint8Array> }> {
-    const { path, user } = query;
-    return await this.#look({ caller, sandboxId, conditions, user }, (node, order) =>
-      node.readTree({ ...order, path }, signal),
+    const { path, user, session } = query;
+    return await this.#look({ caller, sandboxId, conditions, user, session }, (node, order, placed) =>
+      node.readTree({ ...order, path: placed(path) }, signal),
     );
   }
 
@@ -206,14 +213,14 @@ export class Files {
     tar: AsyncIterable<Uint8Array>,
     signal: AbortSignal,
   ): Promise<ResultOf<Routes['uploadTree']>> {
-    const { path, user } = query;
+    const { path, user, session } = query;
     const content = await holdContent(tar, conditions);
     return await this.#change({
-      ...{ caller, sandboxId, conditions, user },
+      ...{ caller, sandboxId, conditions, user, session },
       kind: 'uploadTree',
       request: { path, digest: content.digest },
       isRepeatable: true,
-      effect: (node, order) => node.writeTree({ ...order, path }, content.bytes(), signal),
+      effect: (node, order, placed) => node.writeTree({ ...order, path: placed(path) }, content.bytes(), signal),
     });
   }
 
@@ -224,19 +231,43 @@ export class Files {
     query: Query<'watchFiles'>,
     signal: AbortSignal,
   ): AsyncGenerator<FileEventView, void> {
-    const { path, user, include, exclude } = query;
+    const { user, session, include, exclude } = query;
     const recursive = query.recursive === 'true';
-    const events = await this.#look({ caller, sandboxId, conditions, user }, async (node, order) =>
-      node.watchFiles({ ...order, path, recursive }, signal),
-    );
+    const asked = { caller, sandboxId, conditions, user, session };
+    const { events, path } = await this.#look(asked, async (node, order, placed) => {
+      const watched = placed(query.path);
+      return { path: watched, events: node.watchFiles({ ...order, path: watched, recursive }, signal) };
+    });
     yield* filterEvents(events, { path, include, exclude });
   }
 
-  async #look<Result>(asked: Asked, ask: (node: NodeApi, order: FileOrder) => Promise<Result>): Promise<Result> {
+  async #look<Result>(
+    asked: Asked,
+    ask: (node: NodeApi, order: FileOrder, placed: Placed) => Promise<Result>,
+  ): Promise<Result> {
     const record = await this.#running(asked);
     // A look needs no lease, so it brings no token.
     const order = { ...orderOf(record, asked), leaseToken: null };
-    return await this.#context.nodes.call(record.nodeId, (node) => ask(node, order));
+    return await this.#inPlace(record, asked, order, ask);
+  }
+
+  /** A session is only looked at, which does not wait for what runs in it; one that has ended is nowhere. */
+  async #inPlace<Result>(
+    record: SandboxRecord,
+    asked: Asked,
+    order: FileOrder,
+    ask: (node: NodeApi, order: FileOrder, placed: Placed) => Promise<Result>,
+  ): Promise<Result> {
+    const { session } = asked;
+    return await this.#context.nodes.call(record.nodeId, async (node) => {
+      if (session === undefined) return await ask(node, order, (path) => path);
+      const found = await node.getSession({ sandboxId: record.id, generation: record.generation, session });
+      const { cwd } = found;
+      if (cwd === null) throw sessionNowhere(found);
+      // Not normalized: what `..` leads to behind a symlink is for the kernel to say.
+      const placed = (path: string) => (path.startsWith('/') ? path : `${cwd === '/' ? '' : cwd}/${path}`);
+      return await ask(node, { ...order, user: order.user ?? found.user }, placed);
+    });
   }
 
   #act<Kind extends FileActionKind>(
@@ -250,18 +281,18 @@ export class Files {
       ...options,
       kind,
       request: action,
-      effect: (node, order) => node.fileAction<Kind>({ ...order, action }),
+      effect: (node, order, placed) => node.fileAction<Kind>({ ...order, action: placedAction(action, placed) }),
     });
   }
 
   #change<Result>(change: Change<Result>): Promise<Result> {
-    const { caller, sandboxId, conditions, kind, user, request } = change;
+    const { caller, sandboxId, conditions, kind, user, session, request } = change;
     const effect = () => this.#gate.pass(sandboxId, conditions, () => this.#apply(change));
     return this.#mutations.run({
       caller,
       kind,
       conditions,
-      request: { sandboxId, user, request },
+      request: { sandboxId, user, session, request },
       about: (tables) => lifeIn(tables, sandboxId),
       effect,
       resume: (operation) => this.#resume(change, operation, effect),
@@ -272,7 +303,7 @@ export class Files {
     const record = await this.#running(change);
     await this.#records.checkLease(record, change.conditions);
     const order = orderOf(record, change);
-    return await this.#context.nodes.call(record.nodeId, (node) => change.effect(node, order));
+    return await this.#inPlace(record, change, order, change.effect);
   }
 
   /** After a crash nobody knows whether it was done: only what may be done twice in the same life is done again. */
@@ -298,4 +329,9 @@ function orderOf(record: SandboxRecord, asked: Asked): FileOrder {
     user: asked.user ?? null,
     leaseToken: asked.conditions.leaseToken ?? null,
   };
+}
+
+function placedAction<Action extends FileAction>(action: Action, placed: Placed): Action {
+  if ('path' in action) return { ...action, path: placed(action.path) };
+  return { ...action, from: placed(action.from), to: placed(action.to) };
 }

@@ -24,7 +24,7 @@ export function processViewOf(found: NodeProcess, sandboxId: SandboxId): Process
     command: typeof command === 'string' ? command : [...command],
     cwd: found.cwd,
     user: found.user,
-    sessionId: null,
+    sessionId: found.sessionId,
     running: treeEndedAtMs === null,
     startedAt: instantOf(found.startedAtMs),
     exit: exit === null ? null : exitViewOf(exit),

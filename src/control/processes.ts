@@ -103,9 +103,8 @@ export class Processes {
 
   async list(caller: Caller, sandboxId: SandboxId, query: QueryOf<Routes['listProcesses']>) {
     const record = await this.#records.get(caller, sandboxId);
-    // A process of a session carries that session's id, and none is started from one here.
-    if (query.sessionId !== undefined) return { items: [], nextCursor: null };
-    const order = { ...lifeOrderOf(record), after: query.cursor ?? null, limit: query.limit };
+    const { sessionId = null, cursor: after = null, limit } = query;
+    const order = { ...lifeOrderOf(record), sessionId, after, limit };
     const page = await this.#context.nodes.call(record.nodeId, (node) => node.listProcesses(order));
     return { items: page.items.map((process) => processViewOf(process, sandboxId)), nextCursor: page.next };
   }

@@ -2,21 +2,15 @@
  * Stateless commands: one order, one outcome. What a command does is data in the outcome; what keeps it from running is a refusal.
  */
 import { constants as osConstants } from 'node:os';
-import { setTimeout as delay } from 'node:timers/promises';
 import type { Clock } from '../base/index.ts';
 import { type ExecOrder, type ExecOutcome, PlatformError } from '../protocol/index.ts';
-import { InitRefusal } from './control-connection.ts';
 import type { InitClient } from './init-client.ts';
-import { type Refusal, type RunRequest, refusalCodes } from './init-protocol.ts';
-import { KeptOutput } from './kept-output.ts';
-import { type RunEnd, runOnConnection } from './run-connection.ts';
+import { type Refusal, type RunRequest, refusalCodes, runFrame } from './init-protocol.ts';
 import { runRefusal } from './run-refusals.ts';
 import { checkRunOrder, defaultCwd, runRequestOf } from './run-request.ts';
+import { type EndOfRun, lossOf, runToEnd } from './run-to-end.ts';
 import type { Shell } from './shell-command.ts';
-import { parseWaitStatus } from './wait-status.ts';
 
-/** How long before a kill is tried again for a run that init has not begun. */
-const killPauseMs = 20;
 const { ENOENT, EACCES, ENOEXEC, ENOTDIR, ELOOP, ENAMETOOLONG, E2BIG, EISDIR, EPERM } = osConstants.errno;
 
 export interface ExecContext {
@@ -47,87 +41,24 @@ async function attempt(
   order: ExecOrder,
   options: { readonly shell: Shell; readonly signal: AbortSignal | undefined },
 ): Promise<Attempt> {
-  const request = requestOf(context, order, options.shell);
-  const stdout = new KeptOutput({ limitBytes: order.outputLimitBytes });
-  const stderr = new KeptOutput({ limitBytes: order.outputLimitBytes });
-  let startedAtMs = context.clock.nowMs();
-  const askedAt = performance.now();
-  const running = runOnConnection(context.client.runs.take(), {
-    request,
+  const end = await runToEnd(context, {
+    frame: runFrame(requestOf(context, order, options.shell)),
+    runId: order.runId,
     stdin: order.stdin,
-    hooks: {
-      onStarted: () => {
-        startedAtMs = context.clock.nowMs();
-      },
-      onOutput: (stream, bytes) => (stream === 'stdout' ? stdout : stderr).append(bytes),
-    },
+    outputLimitBytes: order.outputLimitBytes,
+    signal: options.signal,
   });
-  const end = await killOnAbort(running, { client: context.client, runId: order.runId, signal: options.signal });
-  if (end.kind !== 'exited') return failedAttempt(context, order, { end, shell: options.shell });
-  const outcome: ExecOutcome = {
-    ...parseWaitStatus(end.waitStatus),
-    timedOut: end.cause === 'timeout',
-    killed: end.cause === 'asked' || end.cause === 'sandbox ending',
-    outOfMemory: end.cause === 'out of memory',
-    stdout: stdout.bytes(),
-    stderr: stderr.bytes(),
-    stdoutTruncated: stdout.truncated,
-    stderrTruncated: stderr.truncated,
-    startedAtMs,
-    // Init's clock is the finer measure of the command alone, but no more than we waited ourselves.
-    durationMs: Math.min(end.durationMs, Math.ceil(performance.now() - askedAt)),
-  };
-  return { missingShell: false, result: () => outcome };
-}
-
-/**
- * Kills the run's tree when the signal aborts. The order goes over the control connection: on the run's own it would wait behind stdin
- * that the command does not read.
- */
-async function killOnAbort(
-  running: Promise<RunEnd>,
-  options: { readonly client: InitClient; readonly runId: string; readonly signal: AbortSignal | undefined },
-): Promise<RunEnd> {
-  const over = new AbortController();
-  const onAbort = () => void killTree(options.client, { runId: options.runId, over: over.signal });
-  options.signal?.addEventListener('abort', onAbort, { once: true });
-  if (options.signal?.aborted) onAbort();
-  try {
-    return await running;
-  } finally {
-    over.abort();
-    options.signal?.removeEventListener('abort', onAbort);
-  }
-}
-
-async function killTree(
-  client: InitClient,
-  options: { readonly runId: string; readonly over: AbortSignal },
-): Promise<void> {
-  while (!options.over.aborted) {
-    try {
-      await client.control((connection) => connection.killTree(options.runId));
-      return;
-    } catch (error) {
-      // The run's own connection tells what became of it; here only a run that has not begun is waited for.
-      if (!(error instanceof InitRefusal) || error.refusal.code !== refusalCodes.noSuchRun) return;
-    }
-    await delay(killPauseMs, undefined, { signal: options.over }).catch(() => {});
-  }
+  if (end.kind !== 'ended') return failedAttempt(context, order, { end, shell: options.shell });
+  return { missingShell: false, result: () => end.outcome };
 }
 
 function failedAttempt(
   context: ExecContext,
   order: ExecOrder,
-  failure: { readonly end: Exclude<RunEnd, { kind: 'exited' }>; readonly shell: Shell },
+  failure: { readonly end: Exclude<EndOfRun, { kind: 'ended' }>; readonly shell: Shell },
 ): Attempt {
   const { end, shell } = failure;
-  if (end.kind === 'lost') {
-    const error = end.admitted
-      ? new PlatformError('outcome_unknown', 'The sandbox was lost while the command ran.', { cause: end.error })
-      : new PlatformError('sandbox_unavailable', 'The sandbox does not answer; nothing ran.', { cause: end.error });
-    return { missingShell: false, result: () => fail(error) };
-  }
+  if (end.kind === 'lost') return { missingShell: false, result: () => fail(lossOf(end)) };
   const { refusal } = end;
   const missingShell =
     typeof order.command === 'string' &&
@@ -164,7 +95,7 @@ function programOutcome(clock: Clock, refusal: Refusal): ExecOutcome {
 }
 
 /** The outcome of a command that never ran. */
-function outcomeWithout(
+export function outcomeWithout(
   clock: Clock,
   end: { readonly exitCode: number; readonly signal: string | null; readonly killed: boolean },
 ): ExecOutcome {

@@ -15,5 +15,19 @@ export type { JournalRecord } from './journal-format.ts';
 export { JournalReader } from './journal-reader.ts';
 export { probePort } from './probe-port.ts';
 export { absoluteCwd } from './run-request.ts';
+export {
+  type ExecInSessionOrder,
+  execInSession,
+  type OpenSessionOrder,
+  openSession,
+  SessionBusy,
+  type SessionOutcome,
+  type SetSessionEnvOrder,
+  type ShellExit,
+  type StartInSessionOrder,
+  sessionDirectory,
+  setSessionEnv,
+  startInSession,
+} from './sessions/index.ts';
 export { startRun } from './start-run.ts';
 export { parseWaitStatus } from './wait-status.ts';

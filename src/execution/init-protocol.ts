@@ -53,6 +53,7 @@ const types = {
   treeEnded: 46,
   stdin: 47,
   stdinEnd: 48,
+  sessionEnded: 50,
   connect: 60,
   connected: 61,
 } as const;
@@ -71,6 +72,10 @@ export const refusalCodes = {
   program: 10,
   fork: 11,
   other: 12,
+  sessionShell: 15,
+  sessionBusy: 16,
+  sessionOver: 17,
+  readOnlyVariable: 18,
 } as const;
 
 export interface Refusal {
@@ -90,8 +95,14 @@ export interface InitStatus {
 export type EndCause = 'itself' | 'timeout' | 'asked' | 'out of memory' | 'sandbox ending';
 const endCauses: readonly EndCause[] = ['itself', 'timeout', 'asked', 'out of memory', 'sandbox ending'];
 
+export type RunKind = 'plain' | 'session' | 'in session' | 'from session';
+const runKinds: readonly RunKind[] = ['plain', 'session', 'in session', 'from session'];
+
 export interface RunEntry {
   readonly run: string;
+  readonly kind: RunKind;
+  /** That the run happens in or was started from; null when either of them is over. */
+  readonly session: string | null;
   readonly pid: number;
   readonly state: 'running' | 'leader ended' | 'ended';
   readonly waitStatus: number;
@@ -131,6 +142,8 @@ export type RunAnswer =
       readonly startedBootMs: number;
       readonly endedBootMs: number;
     }
+  /** The shell of the session ended in this run; how is said by what follows. */
+  | { readonly kind: 'session ended' }
   | { readonly kind: 'tree ended' };
 
 export interface RunRequest {
@@ -152,7 +165,33 @@ export interface RunRequest {
   readonly journal?: { readonly name: string; readonly limitBytes: number };
 }
 
-const runFlags = { stdinOpen: 2, checkToken: 8 } as const;
+/** What every RUN has: which run of which life, and what init checks first. */
+export interface RunHead {
+  readonly run: string;
+  readonly token: number;
+  readonly generation: number;
+}
+
+export const runFlags = {
+  stdinOpen: 2,
+  checkToken: 8,
+  session: 16,
+  fork: 32,
+  keepVariables: 64,
+  detach: 128,
+} as const;
+
+/** A RUN of the fields that every one has, and others. */
+export function runFrameOf(head: RunHead, flags: number, ...fields: readonly Buffer[]): Buffer {
+  return encodeFrame(
+    types.run,
+    textField(1, head.run),
+    field(6, u32(runFlags.checkToken | flags)),
+    field(9, u64(head.token)),
+    field(10, u64(head.generation)),
+    ...fields,
+  );
+}
 
 export function helloFrame(kind: number): Buffer {
   return encodeFrame(types.hello, u16(protocolVersion), u8(kind));
@@ -190,24 +229,22 @@ function runName(run: string): [Buffer, Buffer] {
 }
 
 export function runFrame(order: RunRequest): Buffer {
-  const flags = runFlags.checkToken | (order.stdinOpen ? runFlags.stdinOpen : 0);
-  return encodeFrame(
-    types.run,
-    textField(1, order.run),
+  return runFrameOf(
+    order,
+    order.stdinOpen ? runFlags.stdinOpen : 0,
     ...order.argv.map((argument) => textField(2, argument)),
     ...Object.entries(order.env).map(([name, value]) => textField(3, `${name}=${value}`)),
     textField(4, order.cwd),
     ...(order.user === undefined ? [] : [textField(5, order.user)]),
-    field(6, u32(flags)),
     ...(order.timeoutMs === null ? [] : [field(7, u64(order.timeoutMs))]),
     ...(order.graceMs === undefined ? [] : [field(8, u32(order.graceMs))]),
-    field(9, u64(order.token)),
-    field(10, u64(order.generation)),
     ...(order.script === null ? [] : [field(12, order.script)]),
-    ...(order.journal === undefined
-      ? []
-      : [textField(13, order.journal.name), field(14, u64(order.journal.limitBytes))]),
+    ...(order.journal === undefined ? [] : journalFields(order.journal)),
   );
+}
+
+export function journalFields(journal: { readonly name: string; readonly limitBytes: number }): Buffer[] {
+  return [textField(13, journal.name), field(14, u64(journal.limitBytes))];
 }
 
 export function stdinFrame(bytes: Uint8Array): Buffer {
@@ -276,6 +313,8 @@ export function parseRunAnswer(frame: Frame): RunAnswer {
         startedBootMs: body.u64(),
         endedBootMs: body.u64(),
       });
+    case types.sessionEnded:
+      return whole(body, { kind: 'session ended' });
     case types.treeEnded:
       return whole(body, { kind: 'tree ended' });
     default:
@@ -306,7 +345,7 @@ function readJournalState(body: BodyReader): JournalState {
   return whole(body, state);
 }
 
-const runIsTags = new Set([1, 2, 3, 4, 5, 6, 7]);
+const runIsTags = new Set([1, 2, 3, 4, 5, 6, 7, 8, 9]);
 
 function readRunEntry(bytes: Buffer): RunEntry {
   const fields = readFields(bytes, runIsTags);
@@ -317,9 +356,13 @@ function readRunEntry(bytes: Buffer): RunEntry {
   };
   const state = (['running', 'leader ended', 'ended'] as const)[need(3).u8() - 1];
   if (state === undefined) throw new MalformedFrame('A run in a state that does not exist.');
+  const kind = runKinds[fields.get(8)?.u8() ?? 0];
+  if (kind === undefined) throw new MalformedFrame('A run of a kind that does not exist.');
   const over = state !== 'running';
   return {
     run: need(1).rest().toString('utf8'),
+    kind,
+    session: fields.get(9)?.rest().toString('utf8') ?? null,
     pid: need(2).i32(),
     state,
     waitStatus: over ? need(4).u32() : 0,

@@ -15,8 +15,6 @@ import {
   parseRunAnswer,
   type Refusal,
   type RunAnswer,
-  type RunRequest,
-  runFrame,
   stdinEndFrame,
   stdinFrame,
 } from './init-protocol.ts';
@@ -27,7 +25,14 @@ const treeEndTimeoutMs = 15_000;
 
 export type RunEnd =
   | { readonly kind: 'refused'; readonly refusal: Refusal }
-  | { readonly kind: 'exited'; readonly waitStatus: number; readonly cause: EndCause; readonly durationMs: number }
+  | {
+      readonly kind: 'exited';
+      readonly waitStatus: number;
+      readonly cause: EndCause;
+      readonly durationMs: number;
+      /** It ran in a session, and ended because the shell did. */
+      readonly isEndOfSession: boolean;
+    }
   /** `admitted`: init was reached, so the command may have run. */
   | { readonly kind: 'lost'; readonly admitted: boolean; readonly error: Error };
 
@@ -50,12 +55,12 @@ export interface RunHooks {
  */
 export function runOnConnection(
   line: RunLine,
-  options: { readonly request: RunRequest; readonly stdin: Uint8Array | null; readonly hooks: RunHooks },
+  options: { readonly frame: Buffer; readonly stdin: Uint8Array | null; readonly hooks: RunHooks },
 ): Promise<RunEnd> {
   const run = new Run(line, options);
   const hello = line.isGreeted ? [] : [helloFrame(connectionKinds.run)];
   const stdin = options.stdin === null ? [] : stdinFrames(options.stdin);
-  line.socket.write(Buffer.concat([...hello, runFrame(options.request), ...stdin]));
+  line.socket.write(Buffer.concat([...hello, options.frame, ...stdin]));
   return run.end;
 }
 
@@ -77,6 +82,7 @@ class Run {
   #exit: Extract<RunEnd, { kind: 'exited' }> | undefined;
   readonly #isReusable: boolean;
   #isTreeOver = false;
+  #isEndOfSession = false;
   #treeTimer: NodeJS.Timeout | undefined;
 
   constructor(line: RunLine, options: { readonly hooks: RunHooks; readonly stdin: Uint8Array | null }) {
@@ -136,6 +142,10 @@ class Run {
       case 'stderr':
         this.#takeOutput(answer);
         break;
+      case 'session ended':
+        this.#step('started', 'started');
+        this.#isEndOfSession = true;
+        break;
       case 'exited':
         this.#step('started', 'exited');
         this.#takeExit(answer);
@@ -159,7 +169,9 @@ class Run {
   /** A command that ended by itself is over here; one that was forced is over when nothing of its tree is left. */
   #takeExit(answer: Extract<RunAnswer, { kind: 'exited' }>): void {
     const durationMs = Math.max(0, answer.endedBootMs - answer.startedBootMs);
-    const exit = { kind: 'exited', waitStatus: answer.waitStatus, cause: answer.cause, durationMs } as const;
+    const { waitStatus, cause } = answer;
+    const isEndOfSession = this.#isEndOfSession;
+    const exit = { kind: 'exited', waitStatus, cause, durationMs, isEndOfSession } as const;
     this.#exit = exit;
     if (isForced(exit)) this.#treeTimer = setTimeout(() => this.#settle(exit), treeEndTimeoutMs);
   }

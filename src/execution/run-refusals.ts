@@ -7,6 +7,8 @@ const { errno } = constants;
 
 export interface RefusedRun {
   readonly runId: string;
+  /** The session that it is, or runs in. */
+  readonly sessionId?: string;
   readonly cwd: string;
   readonly user: string | null;
   readonly leaseToken: number | null;
@@ -45,6 +47,14 @@ export function runRefusal(run: RefusedRun, refusal: Refusal): PlatformError {
       return new PlatformError('stale_generation', 'Another life of the sandbox runs; nothing was done.');
     case refusalCodes.malformed:
       return new PlatformError('invalid_command', `This cannot be run: ${refusal.text}`, { details });
+    case refusalCodes.noSuchRun:
+      return new PlatformError('session_not_found', `The sandbox has no session ${run.sessionId}; nothing ran.`);
+    case refusalCodes.sessionOver:
+      return new PlatformError('session_terminated', `The session ${run.sessionId} has ended; nothing ran.`);
+    case refusalCodes.sessionShell:
+      return new PlatformError('session_shell_not_usable', `The shell cannot be a session: ${refusal.text.trim()}`, {
+        details,
+      });
     case refusalCodes.program:
       return new PlatformError('process_not_startable', `The program cannot be started: ${refusal.text}`, { details });
     default:

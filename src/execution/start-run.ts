@@ -43,7 +43,7 @@ export async function startRun(context: StartRunContext, order: StartProcessOrde
       graceMs: order.graceMs,
       journal: { name: order.processId, limitBytes: order.keepBytes },
     };
-    return startOnConnection(context.client.openRun(), request);
+    return startOnConnection(context.client.openRun(), runFrame(request));
   };
   let answer = await attempt('bash');
   // Refused before anything ran, so the same run may be tried again with the other shell.
@@ -55,11 +55,12 @@ export async function startRun(context: StartRunContext, order: StartProcessOrde
   throw runRefusal({ runId: run.runId, user, leaseToken, cwd: absoluteCwd(order.cwd) }, answer.refusal);
 }
 
-type StartAnswer =
+export type StartAnswer =
   | { readonly kind: 'started'; readonly pid: number }
   | { readonly kind: 'refused'; readonly refusal: Refusal };
 
-async function startOnConnection(socket: Socket, request: RunRequest): Promise<StartAnswer> {
+/** The answer to a RUN that is left to itself then. */
+export async function startOnConnection(socket: Socket, frame: Buffer): Promise<StartAnswer> {
   const answered = Promise.withResolvers<StartAnswer>();
   const reader = new FrameReader({ limitBytes: initFrameLimitBytes });
   let isConnected = false;
@@ -84,7 +85,7 @@ async function startOnConnection(socket: Socket, request: RunRequest): Promise<S
       lose(error as Error);
     }
   });
-  socket.write(Buffer.concat([helloFrame(connectionKinds.run), runFrame(request)]));
+  socket.write(Buffer.concat([helloFrame(connectionKinds.run), frame]));
   try {
     return await answered.promise;
   } finally {

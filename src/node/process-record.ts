@@ -28,6 +28,9 @@ const recordSchema = z.strictObject({
   /** Grows with every process of the sandbox. */
   sequence: count,
   name: z.string().nullable(),
+  /** The session it was started from, and whether it outlives that. */
+  sessionId: idSchema('session').nullable().default(null),
+  isDetached: z.boolean().default(false),
   /** null until init has started it. */
   pid: z.int().nullable(),
   command: z.union([z.string(), z.array(z.string())]),
@@ -101,9 +104,10 @@ async function readOne(path: string): Promise<ProcessRecord | undefined> {
 }
 
 export function processOf(record: ProcessRecord, output: NodeProcess['output']): NodeProcess {
-  const { processId, generation, name, command, cwd, user, startedAtMs, exit, treeEndedAtMs, stdinOpen } = record;
+  const { processId, generation, name, sessionId, command, cwd, user, startedAtMs } = record;
   return {
-    ...{ processId, generation, name, command, cwd, user, startedAtMs, exit, treeEndedAtMs, output, stdinOpen },
+    ...{ processId, generation, name, sessionId, command, cwd, user, startedAtMs, output },
+    ...{ exit: record.exit, treeEndedAtMs: record.treeEndedAtMs, stdinOpen: record.stdinOpen },
     pid: record.pid ?? 0,
   };
 }

@@ -279,6 +279,14 @@ export class SandboxNode implements NodeApi {
   readonly removeProcess: NodeApi['removeProcess'] = (order) => this.#processes.removeProcess(order);
   readonly probePort: NodeApi['probePort'] = (order, signal) => this.#processes.probePort(order, signal);
 
+  readonly createSession: NodeApi['createSession'] = (order) => this.#processes.sessions.createSession(order);
+  readonly getSession: NodeApi['getSession'] = (order) => this.#processes.sessions.getSession(order);
+  readonly listSessions: NodeApi['listSessions'] = (order) => this.#processes.sessions.listSessions(order);
+  readonly execInSession: NodeApi['execInSession'] = (o, signal) => this.#processes.sessions.execInSession(o, signal);
+  readonly setSessionEnv: NodeApi['setSessionEnv'] = (order) => this.#processes.sessions.setSessionEnv(order);
+  readonly startSessionProcess: NodeApi['startSessionProcess'] = (o) => this.#processes.sessions.startSessionProcess(o);
+  readonly deleteSession: NodeApi['deleteSession'] = (order) => this.#processes.sessions.deleteSession(order);
+
   async #createLocked(order: CreateSandboxOrder): Promise<NodeSandbox> {
     const { sandboxId } = order;
     if (order.spec.template !== templateName) {

@@ -22,6 +22,7 @@ import {
   type ProcessOrder,
   type ProcessPage,
   type SandboxId,
+  type SessionId,
   type SignalProcessOrder,
   type StartProcessOrder,
   type WaitProcessOrder,
@@ -34,9 +35,23 @@ import { followProcess } from './process-follow.ts';
 import { writeInput } from './process-input.ts';
 import { hasProcesses, processOf } from './process-record.ts';
 import { ProcessTable } from './process-table.ts';
+import { SandboxSessions } from './sandbox-sessions.ts';
 
 /** How long an ended process with `autoCleanup` waits for somebody to read its output. */
 const cleanupMs = 60_000;
+
+/** How a process is launched. It answers with where that was, if the order alone does not tell. */
+export type Launch = (hold: {
+  readonly record: NodeRecord;
+  readonly client: InitClient;
+}) => Promise<{ readonly pid: number; readonly cwd?: string | null }>;
+
+/** Where a process comes from, if it is from a session. */
+interface Origin {
+  readonly sessionId: SessionId | null;
+  readonly isDetached: boolean;
+  readonly launch: Launch;
+}
 
 export interface SandboxHold {
   readonly record: NodeRecord;
@@ -59,12 +74,24 @@ export class SandboxProcesses implements NodeProcesses {
   /** Guards the start and the input of one process. Rank 3: it is taken alone. */
   readonly #processLock = new KeyedMutex<ProcessId>();
   readonly #timers = new Set<NodeJS.Timeout>();
+  /** They begin and end with the lives that processes belong to. */
+  readonly sessions: SandboxSessions;
 
   constructor(options: SandboxProcessesOptions) {
     this.#options = options;
+    this.sessions = new SandboxSessions({ ...options, processes: this });
   }
 
   async startProcess(order: StartProcessOrder): Promise<NodeProcess> {
+    const launch: Launch = async ({ record, client }) => {
+      const context = { client, sandboxEnv: record.spec.env, token: record.settings.leaseToken };
+      return { pid: await startRun(context, order) };
+    };
+    return await this.startFrom(order, { sessionId: null, isDetached: false, launch });
+  }
+
+  /** A process that `launch` starts; one that is there already is the answer, and is not launched. */
+  async startFrom(order: StartProcessOrder, origin: Origin): Promise<NodeProcess> {
     return await this.#processLock.run(order.processId, async () => {
       const { record, client } = this.#options.get(order.sandboxId);
       const table = await this.#table(order);
@@ -72,8 +99,15 @@ export class SandboxProcesses implements NodeProcesses {
       if (known !== undefined) return await viewOf(table, known);
       admitExec(record, order);
       if (client === undefined) throw new PlatformError('sandbox_unavailable', 'The sandbox is ending; nothing ran.');
-      return await this.#startLocked(table, order, { record, client });
+      return await this.#startLocked(table, { order, origin }, { record, client });
     });
+  }
+
+  /** The process with this id, if it was started before. */
+  async find(order: LifeOrder & { readonly processId: ProcessId }): Promise<NodeProcess | undefined> {
+    const table = await this.#table(order);
+    const known = table.find(order.processId);
+    return known === undefined ? undefined : await viewOf(table, known);
   }
 
   async getProcess(order: ProcessOrder): Promise<NodeProcess> {
@@ -84,7 +118,10 @@ export class SandboxProcesses implements NodeProcesses {
   async listProcesses(order: ListProcessesOrder): Promise<ProcessPage> {
     const table = await this.#table(order);
     const after = order.after === null ? undefined : parsePlace(order.after);
-    const rest = table.inOrder().filter((entry) => after === undefined || isBehind(entry, after));
+    const rest = table
+      .inOrder()
+      .filter(({ record }) => order.sessionId === null || record.sessionId === order.sessionId)
+      .filter((entry) => after === undefined || isBehind(entry, after));
     const page = rest.slice(0, order.limit);
     const items = await Promise.all(page.map((entry) => viewOf(table, entry)));
     const last = page.at(-1);
@@ -155,16 +192,23 @@ export class SandboxProcesses implements NodeProcesses {
   /** After a start of the node or of a life: what is due for its processes is done, whether or not somebody asks for them. */
   async resume(order: LifeOrder): Promise<void> {
     if (await hasProcesses(this.#options.get(order.sandboxId).directory)) await this.#table(order);
+    await this.sessions.resume(order);
   }
 
   /** The life is over, and init with it. What is kept can be read until the next life begins. */
   async lifeEnded(sandboxId: SandboxId): Promise<void> {
     const open = this.#tables.get(sandboxId);
+    await this.sessions.lifeEnded(sandboxId);
     await (await open?.table.catch(() => undefined))?.endLife();
   }
 
-  /** Another life begins, or the sandbox is deleted. */
+  /** The sandbox is deleted. */
   async forget(sandboxId: SandboxId): Promise<void> {
+    await this.sessions.forget(sandboxId);
+    await this.#closeTable(sandboxId);
+  }
+
+  async #closeTable(sandboxId: SandboxId): Promise<void> {
     const open = this.#tables.get(sandboxId);
     this.#tables.delete(sandboxId);
     await (await open?.table.catch(() => undefined))?.close();
@@ -172,12 +216,13 @@ export class SandboxProcesses implements NodeProcesses {
 
   async close(): Promise<void> {
     for (const timer of this.#timers) clearTimeout(timer);
-    await Promise.all([...this.#tables.keys()].map((sandboxId) => this.forget(sandboxId)));
+    await this.sessions.close();
+    await Promise.all([...this.#tables.keys()].map((sandboxId) => this.#closeTable(sandboxId)));
   }
 
   async #startLocked(
     table: ProcessTable,
-    order: StartProcessOrder,
+    { order, origin }: { readonly order: StartProcessOrder; readonly origin: Origin },
     hold: { readonly record: NodeRecord; readonly client: InitClient },
   ): Promise<NodeProcess> {
     const { clock, faults } = this.#options;
@@ -187,6 +232,8 @@ export class SandboxProcesses implements NodeProcesses {
       processId: order.processId,
       generation: order.generation,
       name: order.name,
+      sessionId: origin.sessionId,
+      isDetached: origin.isDetached,
       pid: null,
       command: typeof order.command === 'string' ? order.command : [...order.command],
       cwd: absoluteCwd(order.cwd),
@@ -199,10 +246,8 @@ export class SandboxProcesses implements NodeProcesses {
     });
     try {
       await faults.hit('node-process-before-start');
-      const { record, client } = hold;
-      const context = { client, sandboxEnv: record.spec.env, token: record.settings.leaseToken };
-      const pid = await startRun(context, order);
-      entry.record = { ...entry.record, pid };
+      const { pid, cwd } = await origin.launch(hold);
+      entry.record = { ...entry.record, pid, cwd: cwd ?? entry.record.cwd };
     } catch (error) {
       // Init refused it, so nothing ran and nothing stays. When nobody knows, init is asked; if it cannot be, the record stays.
       const isOpen = isPlatformError(error, 'outcome_unknown', 'operation_in_doubt');
@@ -279,7 +324,7 @@ export class SandboxProcesses implements NodeProcesses {
     const open = this.#tables.get(order.sandboxId);
     if (open?.generation === generation) return open.table;
     const { clock, log, removeTree } = this.#options;
-    const table = this.forget(order.sandboxId).then(async () => {
+    const table = this.#closeTable(order.sandboxId).then(async () => {
       const opened = await ProcessTable.open({ directory, generation, client, clock, log, removeTree });
       for (const entry of opened.inOrder()) {
         this.#killLater({ sandboxId: order.sandboxId, generation }, { table: opened, entry });

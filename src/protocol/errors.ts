@@ -61,6 +61,32 @@ export const errorCatalog = {
     retry: 'backoff',
     meaning: 'It did not happen within the time that the caller would wait (said by the client, never by a server).',
   },
+  session_not_found: {
+    status: 404,
+    retry: 'never',
+    meaning: 'No such session in the present life of the sandbox, or it is no longer kept. Create it first.',
+  },
+  session_exists: {
+    status: 409,
+    retry: 'never',
+    meaning: 'A session with this name lives. Use it, delete it, or take another name.',
+  },
+  session_terminated: {
+    status: 410,
+    retry: 'never',
+    meaning:
+      'The shell of the session has ended, as the details tell; nothing ran. Creating it again begins a new one.',
+  },
+  session_queue_timeout: {
+    status: 408,
+    retry: 'backoff',
+    meaning: 'The session was busy for longer than the caller would wait; nothing ran.',
+  },
+  session_shell_not_usable: {
+    status: 422,
+    retry: 'never',
+    meaning: 'The shell cannot serve as a session: it is missing, or it is no bash that can load what a session needs.',
+  },
   stdin_closed: { status: 409, retry: 'never', meaning: 'The standard input of the process is closed.' },
   webhook_not_found: { status: 404, retry: 'never', meaning: 'No such webhook in this team.' },
   sandbox_wrong_state: {

@@ -12,6 +12,7 @@ export type {
   RandomSource,
   RequestId,
   SandboxId,
+  SessionId,
   TeamId,
   TokenId,
   UserId,
@@ -80,6 +81,21 @@ export type {
   WriteStdinOrder,
 } from './node-processes.ts';
 export type {
+  CreateSessionOrder,
+  DeleteSessionOrder,
+  NodeSession,
+  NodeSessions,
+  SessionEnd,
+  SessionEndReason,
+  SessionExecOrder,
+  SessionExecOutcome,
+  SessionOrder,
+  SessionTurn,
+  SetSessionEnvOrder,
+  StartSessionProcessOrder,
+} from './node-sessions.ts';
+export { sessionEndReasons } from './node-sessions.ts';
+export type {
   AnyRoute,
   BodyInputOf,
   BodyOf,
@@ -106,6 +122,8 @@ export { leaseLimits } from './routes/leases.ts';
 export type { ProcessOutputItem, ProcessView } from './routes/processes.ts';
 export { processLimits } from './routes/processes.ts';
 export type { SandboxView } from './routes/sandboxes.ts';
+export type { SessionExecResult, SessionView } from './routes/sessions.ts';
+export { sessionLimits } from './routes/sessions.ts';
 export type { KeyView } from './routes/who.ts';
 export type { SandboxState, StateKind, StopReason } from './sandbox-state.ts';
 export { stateKinds } from './sandbox-state.ts';

@@ -7,7 +7,7 @@
  *    reader gets after a cursor follows what it got before it, without gap or duplicate, whoever restarted meanwhile.
  *  - The end of the leader and the end of its tree are two facts. An exit code is one that init saw, or null.
  */
-import type { ProcessId } from './ids.ts';
+import type { ProcessId, SessionId } from './ids.ts';
 import type { Command, LifeOrder } from './node-api.ts';
 
 export interface StartProcessOrder extends LifeOrder {
@@ -53,6 +53,8 @@ export interface NodeProcess {
   readonly processId: ProcessId;
   readonly generation: number;
   readonly name: string | null;
+  /** The session it was started from; null for any other. */
+  readonly sessionId: SessionId | null;
   /** Inside the sandbox. */
   readonly pid: number;
   readonly command: Command;
@@ -123,6 +125,8 @@ export interface WaitProcessOrder extends ProcessOrder {
 }
 
 export interface ListProcessesOrder extends LifeOrder {
+  /** Only those that were started from this session. null: all. */
+  readonly sessionId: SessionId | null;
   readonly after: string | null;
   readonly limit: number;
 }

@@ -59,8 +59,12 @@ export class FileWatch implements AsyncIterable<FileChange>, AsyncDisposable {
   }
 }
 
-export async function openWatch(binding: SandboxBinding, path: string, options: WatchOptions): Promise<FileWatch> {
-  const { user, signal, recursive, include, exclude } = options;
+export async function openWatch(
+  binding: SandboxBinding,
+  path: string,
+  options: WatchOptions & { readonly session?: string },
+): Promise<FileWatch> {
+  const { user, session, signal, recursive, include, exclude } = options;
   const stop = new AbortController();
   const both = signal === undefined ? stop.signal : AbortSignal.any([signal, stop.signal]);
   const response = await binding.connection.open(
@@ -71,6 +75,7 @@ export async function openWatch(binding: SandboxBinding, path: string, options: 
       query: {
         path,
         ...(user !== undefined && { user }),
+        ...(session !== undefined && { session }),
         ...(recursive && { recursive: 'true' }),
         ...(include && { include: [...include] }),
         ...(exclude && { exclude: [...exclude] }),

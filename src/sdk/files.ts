@@ -1,5 +1,6 @@
 /**
- * Files of one sandbox. A path is absolute, or relative to /workspace. `user` says with whose rights; root without it.
+ * Files of one sandbox. A path is absolute, or relative to /workspace or, for `session.files`, to where that session is. `user` says with whose
+ * rights; root, or the session's user, without it.
  */
 import {
   type FileType,
@@ -59,9 +60,12 @@ type Routes = typeof routes;
 
 export class Files {
   readonly #binding: SandboxBinding;
+  readonly #session: string | undefined;
 
-  constructor(binding: SandboxBinding) {
+  /** With `session` its user is the default, and relative paths are below where its shell is when they are used. */
+  constructor(binding: SandboxBinding, options: { readonly session?: string } = {}) {
     this.#binding = binding;
+    this.#session = options.session;
   }
 
   async read(path: string, options: ReadOptions = {}): Promise<Uint8Array> {
@@ -101,7 +105,7 @@ export class Files {
 
   async stat(path: string, options: FileOptions & { readonly followLinks?: boolean } = {}): Promise<FileEntry> {
     const { followLinks, ...rest } = options;
-    const query = { path, ...userOf(rest), ...(followLinks === false && { followLinks: 'false' as const }) };
+    const query = { path, ...this.#whose(rest), ...(followLinks === false && { followLinks: 'false' as const }) };
     return entryOf(await this.#binding.connection.call(routes.statFile, { ...this.#call(rest), query }));
   }
 
@@ -122,7 +126,7 @@ export class Files {
     options: FileOptions & { readonly depth?: number; readonly cursor?: string; readonly limit?: number } = {},
   ): Promise<{ readonly items: readonly FileEntry[]; readonly nextCursor: string | null }> {
     const { user, signal, ...rest } = options;
-    const query = { path, ...rest, ...(user !== undefined && { user }) };
+    const query = { path, ...rest, ...this.#whose({ ...(user !== undefined && { user }) }) };
     const page = await this.#binding.connection.call(routes.listFiles, { ...this.#call({ signal }), query });
     return { items: page.items.map(entryOf), nextCursor: page.nextCursor };
   }
@@ -153,7 +157,7 @@ export class Files {
     const { parents, mode, ...rest } = options;
     const body = {
       path,
-      ...userOf(rest),
+      ...this.#whose(rest),
       ...(parents !== undefined && { parents }),
       ...(mode !== undefined && { mode: modeText(mode) }),
     };
@@ -166,7 +170,7 @@ export class Files {
     options: ChangeOptions & { readonly replace?: boolean } = {},
   ): Promise<FileEntry> {
     const { replace, ...rest } = options;
-    const body = { from, to, ...userOf(rest), ...(replace !== undefined && { replace }) };
+    const body = { from, to, ...this.#whose(rest), ...(replace !== undefined && { replace }) };
     return entryOf(
       await this.#binding.connection.call(routes.moveFile, { ...this.#call(rest), body, timeoutMs: null }),
     );
@@ -181,7 +185,7 @@ export class Files {
     const body = {
       from,
       to,
-      ...userOf(rest),
+      ...this.#whose(rest),
       ...(replace !== undefined && { replace }),
       ...(recursive !== undefined && { recursive }),
     };
@@ -193,7 +197,7 @@ export class Files {
   /** A directory must be empty, or `recursive` be true. */
   async remove(path: string, options: ChangeOptions & { readonly recursive?: boolean } = {}): Promise<void> {
     const { recursive, ...rest } = options;
-    const query = { path, ...userOf(rest), ...(recursive && { recursive: 'true' as const }) };
+    const query = { path, ...this.#whose(rest), ...(recursive && { recursive: 'true' as const }) };
     await this.#binding.connection.call(routes.removeFile, { ...this.#call(rest), query, timeoutMs: null });
   }
 
@@ -209,7 +213,7 @@ export class Files {
   async download(path: string, options: FileOptions = {}): Promise<ReadableStream<Uint8Array>> {
     const { body } = await this.#binding.connection.open(routes.downloadTree, {
       ...this.#call(options),
-      query: { path, ...userOf(options) },
+      query: { path, ...this.#whose(options) },
       timeoutMs: null,
     });
     if (body === null) throw brokenOff(path, undefined, options.signal);
@@ -224,7 +228,7 @@ export class Files {
   ): Promise<ResultOf<Routes['uploadTree']>> {
     return await this.#binding.connection.call(routes.uploadTree, {
       ...this.#call(options),
-      query: { path, ...userOf(options) },
+      query: { path, ...this.#whose(options) },
       content: contentOf(tar),
       timeoutMs: null,
     });
@@ -232,7 +236,7 @@ export class Files {
 
   /** Resolves when it is armed: what happens from then on is reported. Ends with `close`, `break` or the signal. */
   watch(path = '.', options: WatchOptions = {}): Promise<FileWatch> {
-    return openWatch(this.#binding, path, options);
+    return openWatch(this.#binding, path, { ...options, ...this.#whose(options) });
   }
 
   #openRead(path: string, options: ReadOptions): Promise<Response> {
@@ -242,7 +246,7 @@ export class Files {
     const range = offset < 0 ? `bytes=${offset}` : `bytes=${offset}-${length === undefined ? '' : offset + length - 1}`;
     return this.#binding.connection.openAgain(
       routes.readFile,
-      { ...this.#call(options), query: { path, ...userOf(options) }, timeoutMs: null },
+      { ...this.#call(options), query: { path, ...this.#whose(options) }, timeoutMs: null },
       { Accept: 'application/octet-stream', ...(isRange && { Range: range }) },
     );
   }
@@ -257,7 +261,7 @@ export class Files {
     const query = {
       path,
       ...how,
-      ...userOf(rest),
+      ...this.#whose(rest),
       ...(mode !== undefined && { mode: modeText(mode) }),
       ...(owner !== undefined && { owner: ownerText(owner) }),
       ...(parents === false && { parents: 'false' as const }),
@@ -275,8 +279,13 @@ export class Files {
     change: { readonly mode?: string; readonly owner?: string },
     options: ChangeOptions,
   ): Promise<FileEntry> {
-    const body = { path, ...change, ...userOf(options) };
+    const body = { path, ...change, ...this.#whose(options) };
     return entryOf(await this.#binding.connection.call(routes.changeFileAttributes, { ...this.#call(options), body }));
+  }
+
+  #whose(options: { readonly user?: string }): { readonly user?: string; readonly session?: string } {
+    const { user } = options;
+    return { ...(user !== undefined && { user }), ...(this.#session !== undefined && { session: this.#session }) };
   }
 
   #call(options: { readonly signal?: AbortSignal | undefined } & Omit<ChangeOptions, 'signal'>) {
@@ -289,10 +298,6 @@ export class Files {
     });
     return { params: { sandboxId: this.#binding.sandboxId }, ...bound };
   }
-}
-
-function userOf(options: { readonly user?: string }): { readonly user?: string } {
-  return options.user === undefined ? {} : { user: options.user };
 }
 
 function entryOf(view: FileView): FileEntry {

@@ -6,6 +6,7 @@ export type {
   LeaseView,
   SandboxView,
   Scope,
+  SessionView,
   StateKind,
 } from '../protocol/index.ts';
 export { errorCatalog, isPlatformError, PlatformError } from '../protocol/index.ts';
@@ -32,3 +33,11 @@ export {
   Sandbox,
   type UpdateSandboxOptions,
 } from './sandbox.ts';
+export {
+  type CreateSessionOptions,
+  Session,
+  type SessionExecOptions,
+  type SessionExecResult,
+  Sessions,
+  type StartSessionProcessOptions,
+} from './sessions.ts';

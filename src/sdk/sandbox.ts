@@ -23,6 +23,7 @@ import { Git } from './git.ts';
 import { newIdempotencyKey } from './idempotency-key.ts';
 import { type AcquireLeaseOptions, type HeldLease, Leases } from './leases.ts';
 import { Processes, type SandboxBinding } from './processes.ts';
+import { Sessions } from './sessions.ts';
 
 /** A client, or where to find the server. */
 export type ClientChoice = { readonly client: { readonly connection: Connection } } | ConnectionOptions;
@@ -153,6 +154,11 @@ export class Sandbox implements AsyncDisposable {
       sandboxId: this.id,
       bound: (options) => this.#bound(options),
     });
+  }
+
+  /** Persistent shells. There is none until one is created. */
+  get sessions(): Sessions {
+    return new Sessions({ ...this.#binding(), run: (command, options) => this.exec(command, options) });
   }
 
   /** Ends every process; the files stay. */

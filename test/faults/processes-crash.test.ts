@@ -4,8 +4,7 @@ import { access, readdir } from 'node:fs/promises';
 import { join } from 'node:path';
 import { kill } from 'node:process';
 import { afterAll, beforeAll, expect, vi } from 'vitest';
-import { isPlatformError } from '../../src/protocol/index.ts';
-import { briskSettings, impatient, interrupted, patience, untilAnswered } from '../support/crashes.ts';
+import { briskSettings, impatient, interrupted, patience, untilAdmitted, untilAnswered } from '../support/crashes.ts';
 import { initPid } from '../support/node-leftovers.ts';
 import { Platform } from '../support/platform.ts';
 import { outputOf, waitForFile } from '../support/processes.ts';
@@ -81,17 +80,6 @@ for (const point of nodePoints) {
     const { items } = await (await sandboxNow()).processes.list();
     expect(items.filter(({ view }) => view.running)).toEqual([]);
   });
-}
-
-/** A node that has just been started may not be reached yet: that is no answer to the question of this test. */
-async function untilAdmitted<Result>(ask: () => Promise<Result>): Promise<Result> {
-  for (;;) {
-    try {
-      return await ask();
-    } catch (error) {
-      if (!isPlatformError(error, 'node_unavailable', 'sandbox_unavailable')) throw error;
-    }
-  }
 }
 
 test('K22: a start that was cut off is in doubt in a later life of its sandbox, and does not run there', async () => {

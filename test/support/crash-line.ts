@@ -73,6 +73,13 @@ export class CrashLine {
       removeProcess: (...given) => this.#pass(() => node.removeProcess(...given)),
       probePort: (...given) => this.#pass(() => node.probePort(...given)),
       followProcess: (order, signal) => node.followProcess(order, AbortSignal.any([signal, this.#cut.signal])),
+      createSession: (...given) => this.#pass(() => node.createSession(...given)),
+      getSession: (...given) => this.#pass(() => node.getSession(...given)),
+      listSessions: (...given) => this.#pass(() => node.listSessions(...given)),
+      execInSession: (...given) => this.#pass(() => node.execInSession(...given)),
+      setSessionEnv: (...given) => this.#pass(() => node.setSessionEnv(...given)),
+      startSessionProcess: (...given) => this.#pass(() => node.startSessionProcess(...given)),
+      deleteSession: (...given) => this.#pass(() => node.deleteSession(...given)),
       watch: (signal) => node.watch(AbortSignal.any([signal, this.#cut.signal])),
     };
   }

@@ -57,6 +57,17 @@ export async function untilAnswered<Result>(ask: () => Promise<Result>): Promise
   }
 }
 
+/** A node that has just been started may not be reached yet: that is no answer to what a test asks of it. */
+export async function untilAdmitted<Result>(ask: () => Promise<Result>): Promise<Result> {
+  for (;;) {
+    try {
+      return await ask();
+    } catch (error) {
+      if (!isPlatformError(error, 'node_unavailable', 'sandbox_unavailable')) throw error;
+    }
+  }
+}
+
 /** Looks again until the look throws nothing. */
 export async function eventually<Result>(look: () => Promise<Result>): Promise<Result> {
   const limit = performance.now() + patience.timeout;

@@ -267,6 +267,22 @@ export class FakeControl implements ControlPort {
     throw new PlatformError('process_not_found', 'This fake has no processes.');
   }
 
+  /** As with processes: there are none here. */
+  readonly sessions: ControlPort['sessions'] = {
+    create: async (...given) => this.#noSession('createSession', ...given),
+    list: async () => ({ items: [] }),
+    get: async (...given) => this.#noSession('getSession', ...given),
+    exec: async (...given) => this.#noSession('execInSession', ...given),
+    setEnv: async (...given) => this.#noSession('setSessionEnv', ...given),
+    startProcess: async (...given) => this.#noSession('startSessionProcess', ...given),
+    delete: async (...given) => this.#noSession('deleteSession', ...given),
+  };
+
+  #noSession(name: string, ...given: readonly unknown[]): never {
+    this.#note(name, ...given);
+    throw new PlatformError('session_not_found', 'This fake has no sessions.');
+  }
+
   readonly leases: ControlPort['leases'] = {
     acquire: async (caller, conditions, body, signal) => {
       this.#note('acquire', caller, conditions, body);

@@ -24,6 +24,7 @@ import {
   type StopSandboxOrder,
 } from '../../src/protocol/index.ts';
 import { FakeProcesses } from './fake-processes.ts';
+import { FakeSessions } from './fake-sessions.ts';
 
 type Call = Exclude<keyof NodeApi, 'watch' | 'followProcess'>;
 
@@ -222,6 +223,20 @@ export class FakeNode implements NodeApi {
   probePort: NodeApi['probePort'] = (...given) => this.#call('probePort', () => this.processes.probePort(...given));
   followProcess: NodeApi['followProcess'] = (order, signal) => this.processes.followProcess(order, signal);
 
+  readonly sessions = new FakeSessions(this.runs);
+  createSession: NodeApi['createSession'] = (order) =>
+    this.#call('createSession', () => this.sessions.createSession(order));
+  getSession: NodeApi['getSession'] = (order) => this.#call('getSession', () => this.sessions.getSession(order));
+  listSessions: NodeApi['listSessions'] = () => this.#call('listSessions', () => this.sessions.listSessions());
+  execInSession: NodeApi['execInSession'] = (order) =>
+    this.#call('execInSession', () => this.sessions.execInSession(order));
+  setSessionEnv: NodeApi['setSessionEnv'] = (order) =>
+    this.#call('setSessionEnv', () => this.sessions.setSessionEnv(order));
+  startSessionProcess: NodeApi['startSessionProcess'] = (order) =>
+    this.#call('startSessionProcess', () => this.processes.startProcess({ ...order, user: null }));
+  deleteSession: NodeApi['deleteSession'] = (order) =>
+    this.#call('deleteSession', () => this.sessions.deleteSession(order));
+
   /** Files are not in this fake; a test puts what it needs in their place. */
   fileAction: NodeApi['fileAction'] = noFiles;
   readFile: NodeApi['readFile'] = noFiles;
@@ -297,7 +312,7 @@ export class FakeNode implements NodeApi {
 
 const noFiles = () => Promise.reject(new Error('This fake has no files.'));
 
-function runOf(order: LifeOrder & { readonly runId: string }): string {
+export function runOf(order: LifeOrder & { readonly runId: string }): string {
   return `${order.sandboxId} ${order.generation} ${order.runId}`;
 }
 

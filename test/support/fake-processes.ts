@@ -43,7 +43,7 @@ export class FakeProcesses implements NodeProcesses {
     const { processId, generation, name, command, user, stdinOpen } = order;
     const process = new FakeProcess({
       ...{ processId, generation, name, command, user, stdinOpen, pid: 7, cwd: order.cwd ?? '/workspace' },
-      ...{ startedAtMs: 1, exit: null, treeEndedAtMs: null, output: { first: 0, end: 0 } },
+      ...{ sessionId: null, startedAtMs: 1, exit: null, treeEndedAtMs: null, output: { first: 0, end: 0 } },
     });
     this.#processes.set(processId, process);
     return process.view;

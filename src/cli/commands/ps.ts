@@ -7,6 +7,7 @@ interface Options {
   readonly quiet?: boolean;
   readonly limit?: number;
   readonly cursor?: string;
+  readonly session?: string;
 }
 
 export const addPs: AddCommand = (program, actions) => {
@@ -17,12 +18,14 @@ export const addPs: AddCommand = (program, actions) => {
     .option('-q, --quiet', 'ids only')
     .option('--limit <count>', 'of one page', parseCount)
     .option('--cursor <cursor>', 'the next page')
+    .option('--session <id>', 'only those that were started from this session')
     .action(
       actions.of<Options, [sandbox: string]>(async (call, name) => {
-        const { quiet, limit, cursor } = call.options;
+        const { quiet, limit, cursor, session } = call.options;
         const page = await (await call.sandbox(name)).processes.list({
           ...(limit !== undefined && { limit }),
           ...(cursor !== undefined && { cursor }),
+          ...(session !== undefined && { sessionId: session }),
         });
         const views = page.items.map(({ view }) => view);
         const nowMs = call.io.nowMs();

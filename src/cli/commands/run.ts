@@ -1,11 +1,9 @@
 /** Starts a process. In front its output and exit code come through as they are, and nothing of it is kept afterwards. */
-import type { Process } from '../../sdk/index.ts';
 import { collectPair, parseDuration, parseSize } from '../argument-parsers.ts';
 import { CliError } from '../cli-error.ts';
 import { type AddCommand, withConditions } from '../command-adder.ts';
-import type { CommandCall } from '../command-call.ts';
 import { exitCodes } from '../exit-codes.ts';
-import { printOutput } from '../process-printing.ts';
+import { runInFront } from '../process-printing.ts';
 
 interface Options {
   readonly detach?: boolean;
@@ -52,17 +50,6 @@ export const addRun: AddCommand = (program, actions) => {
       }),
     );
 };
-
-/** An interrupt ends the process, as it would here. */
-async function runInFront(call: CommandCall, process: Process): Promise<void> {
-  const stopListening = call.io.onInterrupt(() => void process.kill({ signal: 'INT', graceMs: 5_000 }).catch(() => {}));
-  try {
-    const exit = await printOutput(call, process.output());
-    call.exitCode = exit?.exitCode ?? exitCodes.outcomeUnknown;
-  } finally {
-    stopListening();
-  }
-}
 
 function commandOf(words: readonly string[], shell: string | undefined): string | readonly string[] {
   if ((shell === undefined) !== (words.length === 0)) return shell ?? words;

@@ -35,6 +35,7 @@ import {
   watchSilenceMs,
 } from './node-wire.ts';
 import { processClient } from './process-client.ts';
+import { sessionClient } from './session-client.ts';
 
 /** An abort can overtake the exec it is meant for; it is sent again until the exec is found or over. */
 const abortPauseMs = 20;
@@ -66,6 +67,11 @@ export class NodeClient implements NodeApi {
     order: (method, order) => this.#order(method, order),
     stream: (method, order, signal) =>
       this.#send({ method, body: JSON.stringify(order), type: jsonType, asksOnly: true, signal }),
+  });
+  readonly #sessions = sessionClient({
+    ask: (method, order) => this.#ask(method, order),
+    order: (method, order) => this.#order(method, order),
+    exec: (method, order, signal) => this.#exec(method, order, signal),
   });
 
   constructor(options: NodeClientOptions) {
@@ -114,16 +120,24 @@ export class NodeClient implements NodeApi {
     return this.#ask('findRun', order);
   }
 
-  async exec(order: ExecOrder, signal?: AbortSignal): Promise<ExecOutcome> {
+  exec(order: ExecOrder, signal?: AbortSignal): Promise<ExecOutcome> {
+    return this.#exec('exec', order, signal);
+  }
+
+  async #exec<Outcome extends ExecOutcome>(
+    method: string,
+    order: { readonly stdin: Uint8Array | null },
+    signal?: AbortSignal,
+  ): Promise<Outcome> {
     const callId = randomUUID();
     const over = new AbortController();
     const onAbort = () => void this.#abortExec(callId, over.signal);
-    const call = { method: 'exec', body: packExecCall(callId, order), type: bytesType, asksOnly: false };
+    const call = { method, body: packExecCall(callId, order), type: bytesType, asksOnly: false };
     const answer = this.#call(call);
     if (signal?.aborted) onAbort();
     signal?.addEventListener('abort', onAbort);
     try {
-      return unpackOutcome(await answer);
+      return unpackOutcome(await answer) as Outcome;
     } finally {
       over.abort();
       signal?.removeEventListener('abort', onAbort);
@@ -154,6 +168,14 @@ export class NodeClient implements NodeApi {
   readonly waitProcess: NodeApi['waitProcess'] = (order, signal) => this.#processes.waitProcess(order, signal);
   readonly removeProcess: NodeApi['removeProcess'] = (order) => this.#processes.removeProcess(order);
   readonly probePort: NodeApi['probePort'] = (order, signal) => this.#processes.probePort(order, signal);
+
+  readonly createSession: NodeApi['createSession'] = (order) => this.#sessions.createSession(order);
+  readonly getSession: NodeApi['getSession'] = (order) => this.#sessions.getSession(order);
+  readonly listSessions: NodeApi['listSessions'] = (order) => this.#sessions.listSessions(order);
+  readonly execInSession: NodeApi['execInSession'] = (order, signal) => this.#sessions.execInSession(order, signal);
+  readonly setSessionEnv: NodeApi['setSessionEnv'] = (order) => this.#sessions.setSessionEnv(order);
+  readonly startSessionProcess: NodeApi['startSessionProcess'] = (order) => this.#sessions.startSessionProcess(order);
+  readonly deleteSession: NodeApi['deleteSession'] = (order) => this.#sessions.deleteSession(order);
 
   async #abortExec(callId: string, over: AbortSignal): Promise<void> {
     while (!over.aborted) {

@@ -9,7 +9,7 @@ import { createServer, type IncomingMessage, type Server, type ServerResponse } 
 import type { AddressInfo } from 'node:net';
 import { z } from 'zod';
 import { type Logger, silentLogger } from '../../base/index.ts';
-import { idSchema, type NodeApi, PlatformError } from '../../protocol/index.ts';
+import { type ExecOutcome, idSchema, type NodeApi, PlatformError } from '../../protocol/index.ts';
 import {
   applySettingsOrder,
   createOrder,
@@ -23,6 +23,7 @@ import { FileServer, fileMethods } from './file-server.ts';
 import {
   basePath,
   bytesType,
+  type ExecCall,
   errorBodyOf,
   heartbeatMs,
   jsonType,
@@ -31,6 +32,7 @@ import {
   unpackExecCall,
 } from './node-wire.ts';
 import { ProcessServer, processMethods } from './process-server.ts';
+import { sessionCalls, sessionExecOrder } from './session-server.ts';
 
 const bodyLimitBytes = 128 * 1024 * 1024;
 const keepAliveTimeoutMs = 60_000;
@@ -110,7 +112,8 @@ export class NodeServer {
     if (fileMethods.has(method)) return await this.#files.call(method, request, response);
     const body = await readBody(request);
     if (method === 'exec') return answer(response, 200, bytesType, await this.#exec(body));
-    const call = this.#calls[method];
+    if (method === 'execInSession') return answer(response, 200, bytesType, await this.#execInSession(body));
+    const call = this.#calls[method] ?? sessionCalls(this.#node)[method];
     if (call === undefined) throw new PlatformError('route_not_found', `A node knows no "${method}".`);
     const result = await call(parseJson(body));
     answer(response, 200, jsonType, JSON.stringify({ result }));
@@ -135,14 +138,26 @@ export class NodeServer {
     },
   };
 
-  async #exec(body: Buffer): Promise<Buffer> {
-    const { callId, order, stdin } = unpackExecCall(body);
-    const parsed = parse(execOrder, order);
+  #exec(body: Buffer): Promise<Buffer> {
+    return this.#abortable(body, ({ order, stdin }, signal) =>
+      this.#node.exec({ ...parse(execOrder, order), stdin }, signal),
+    );
+  }
+
+  #execInSession(body: Buffer): Promise<Buffer> {
+    return this.#abortable(body, ({ order, stdin }, signal) =>
+      this.#node.execInSession({ ...parse(sessionExecOrder, order), stdin }, signal),
+    );
+  }
+
+  async #abortable(body: Buffer, work: (call: ExecCall, signal: AbortSignal) => Promise<ExecOutcome>): Promise<Buffer> {
+    const call = unpackExecCall(body);
+    const { callId } = call;
     if (this.#execs.has(callId)) throw new PlatformError('invalid_request', 'This call id is in use.');
     const abort = new AbortController();
     this.#execs.set(callId, abort);
     try {
-      return packOutcome(await this.#node.exec({ ...parsed, stdin }, abort.signal));
+      return packOutcome(await work(call, abort.signal));
     } finally {
       this.#execs.delete(callId);
     }

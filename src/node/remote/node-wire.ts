@@ -2,7 +2,7 @@
  * How NodeApi stands on HTTP: `POST /v1/node/<method>` with JSON both ways. An exec carries bytes, so its bodies are a JSON header with
  * its length in front and the bytes behind it.
  */
-import type { ErrorBody, ExecOrder, ExecOutcome } from '../../protocol/index.ts';
+import type { ErrorBody, ExecOutcome } from '../../protocol/index.ts';
 import { isErrorCode, PlatformError } from '../../protocol/index.ts';
 
 export const basePath = '/v1/node';
@@ -42,7 +42,7 @@ export function parseJson(bytes: Uint8Array): unknown {
   }
 }
 
-export function packExecCall(callId: string, order: ExecOrder): Buffer {
+export function packExecCall(callId: string, order: { readonly stdin: Uint8Array | null }): Buffer {
   const { stdin, ...rest } = order;
   return packBytes({ callId, order: rest, hasStdin: stdin !== null }, stdin ?? new Uint8Array());
 }

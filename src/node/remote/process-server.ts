@@ -99,7 +99,7 @@ async function drained(response: ServerResponse, over: AbortSignal): Promise<voi
   over.removeEventListener('abort', onOver);
 }
 
-function parse<Schema extends z.ZodType>(schema: Schema, value: unknown): z.output<Schema> {
+export function parse<Schema extends z.ZodType>(schema: Schema, value: unknown): z.output<Schema> {
   const parsed = schema.safeParse(value);
   if (parsed.success) return parsed.data;
   throw new PlatformError('invalid_request', z.prettifyError(parsed.error));

@@ -28,7 +28,11 @@ export const startProcessOrder = lifeOrder.extend({
   keepBytes: z.int().positive(),
   autoCleanup: z.boolean(),
 });
-export const listProcessesOrder = lifeOrder.extend({ after: z.string().nullable(), limit: z.int().positive() });
+export const listProcessesOrder = lifeOrder.extend({
+  sessionId: idSchema('session').nullable(),
+  after: z.string().nullable(),
+  limit: z.int().positive(),
+});
 export const followProcessOrder = processOrder.extend({ cursor: count, live: z.boolean() });
 export const writeStdinOrder = processOrder.extend({
   leaseToken,

@@ -1,5 +1,5 @@
 /**
- * Files of a running sandbox. A path is absolute, or relative to /workspace; it is resolved inside the sandbox, with the rights of `user`.
+ * Files of a running sandbox. A path is absolute, or relative to /workspace, or to where the shell of `session` is; it is resolved inside the sandbox, with the rights of `user`.
  * Content travels as raw bytes in a body of its own, everything else as JSON.
  */
 import { z } from 'zod';
@@ -7,6 +7,7 @@ import { fileTypes } from '../node-files.ts';
 import { defineRoute } from '../route.ts';
 import { cursor, instant, none, pageLimit, text } from '../schemas.ts';
 import { sandboxParams } from './sandboxes.ts';
+import { sessionReference } from './sessions.ts';
 
 export const fileLimits = {
   pathBytes: 4_095,
@@ -20,6 +21,8 @@ export const fileLimits = {
 
 const filePath = text({ maxLength: fileLimits.pathBytes });
 const user = text({ maxLength: 64 });
+/** Its user is the default, and relative paths are below where its shell is now. */
+const session = sessionReference;
 /** As chmod takes it. */
 const mode = z.string().regex(/^[0-7]{3,4}$/, 'It is octal, such as 644 or 0755.');
 const flag = z.enum(['true', 'false']).default('false');
@@ -42,6 +45,8 @@ export const fileEntry = z.object({
 export type FileView = z.output<typeof fileEntry>;
 
 const lookErrors = [
+  'session_not_found',
+  'session_terminated',
   'file_not_found',
   'not_a_directory',
   'file_not_usable',
@@ -72,7 +77,7 @@ export const readFile = defineRoute({
     'The bytes of a file. Takes `Range: bytes=…` (one range); answers with size, `ETag` and `Last-Modified`. A transfer that ends early was broken off.',
   scope: 'sandboxes:read',
   params: sandboxParams,
-  query: z.strictObject({ path: filePath, user: user.optional() }),
+  query: z.strictObject({ path: filePath, user: user.optional(), session: session.optional() }),
   body: none,
   result: none,
   resultKind: 'bytes',
@@ -90,6 +95,7 @@ export const writeFile = defineRoute({
   query: z.strictObject({
     path: filePath,
     user: user.optional(),
+    session: session.optional(),
     append: flag,
     /** Of a new file (default 644), or from now on of this one. */
     mode: mode.optional(),
@@ -115,6 +121,7 @@ export const statFile = defineRoute({
   query: z.strictObject({
     path: filePath,
     user: user.optional(),
+    session: session.optional(),
     followLinks: z.enum(['true', 'false']).default('true'),
   }),
   body: none,
@@ -133,6 +140,7 @@ export const listFiles = defineRoute({
   query: z.strictObject({
     path: filePath.default('.'),
     user: user.optional(),
+    session: session.optional(),
     depth: z.coerce.number().int().min(1).max(fileLimits.depth).default(1),
     limit: pageLimit,
     cursor: cursor.max(16_384).optional(),
@@ -153,6 +161,7 @@ export const makeDirectory = defineRoute({
   body: z.strictObject({
     path: filePath,
     user: user.optional(),
+    session: session.optional(),
     mode: mode.optional(),
     parents: z.boolean().default(false),
   }),
@@ -161,7 +170,7 @@ export const makeDirectory = defineRoute({
   errors: changeErrors,
 });
 
-const fromTo = { from: filePath, to: filePath, user: user.optional() };
+const fromTo = { from: filePath, to: filePath, user: user.optional(), session: session.optional() };
 
 export const moveFile = defineRoute({
   name: 'moveFile',
@@ -202,7 +211,7 @@ export const removeFile = defineRoute({
     'Removes a file, a symlink (not what it leads to) or an empty directory; with `recursive` whatever is there.',
   scope: 'sandboxes:exec',
   params: sandboxParams,
-  query: z.strictObject({ path: filePath, user: user.optional(), recursive: flag }),
+  query: z.strictObject({ path: filePath, user: user.optional(), session: session.optional(), recursive: flag }),
   body: none,
   result: none,
   status: 204,
@@ -220,6 +229,7 @@ export const changeFileAttributes = defineRoute({
   body: z.strictObject({
     path: filePath,
     user: user.optional(),
+    session: session.optional(),
     mode: mode.optional(),
     owner: owner.optional(),
   }),
@@ -235,7 +245,7 @@ export const downloadTree = defineRoute({
     "A directory or file as a tar stream, names relative to it. A stream that ends without tar's end was broken off.",
   scope: 'sandboxes:read',
   params: sandboxParams,
-  query: z.strictObject({ path: filePath, user: user.optional() }),
+  query: z.strictObject({ path: filePath, user: user.optional(), session: session.optional() }),
   body: none,
   result: none,
   resultKind: 'bytes',
@@ -250,7 +260,7 @@ export const uploadTree = defineRoute({
     'Unpacks a tar stream into a directory, which is made if it is missing. Names that leave it are refused. Not all or nothing: what was unpacked before a failure stays.',
   scope: 'sandboxes:exec',
   params: sandboxParams,
-  query: z.strictObject({ path: filePath, user: user.optional() }),
+  query: z.strictObject({ path: filePath, user: user.optional(), session: session.optional() }),
   body: none,
   bodyKind: 'bytes',
   bodyLimitBytes: fileLimits.uploadBytes,
@@ -274,6 +284,7 @@ export const watchFiles = defineRoute({
   query: z.strictObject({
     path: filePath.default('.'),
     user: user.optional(),
+    session: session.optional(),
     recursive: flag,
     /** Globs on the path below the watched one; repeatable. Given: only what one of them matches. */
     include: globs,

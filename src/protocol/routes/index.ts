@@ -5,6 +5,7 @@ import * as files from './files.ts';
 import * as leases from './leases.ts';
 import * as processes from './processes.ts';
 import * as sandboxes from './sandboxes.ts';
+import * as sessions from './sessions.ts';
 import * as who from './who.ts';
 
 export const routes = {
@@ -29,6 +30,13 @@ export const routes = {
   waitProcess: processes.waitProcess,
   removeProcess: processes.removeProcess,
   probePort: processes.probePort,
+  createSession: sessions.createSession,
+  listSessions: sessions.listSessions,
+  getSession: sessions.getSession,
+  execInSession: sessions.execInSession,
+  setSessionEnv: sessions.setSessionEnv,
+  startSessionProcess: sessions.startSessionProcess,
+  deleteSession: sessions.deleteSession,
   readFile: files.readFile,
   writeFile: files.writeFile,
   statFile: files.statFile,

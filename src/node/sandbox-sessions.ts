@@ -1,0 +1,337 @@
+/**
+ * The sessions of a node's sandboxes, as NodeApi has them. Tables are opened when they are first asked for and belong to one life.
+ *
+ * Invariants:
+ *  - One table a life. Whoever asks while it is being opened shares the opening.
+ *  - Whatever happens in a shell has its turn in the session's queue, except looking where it is and killing it.
+ *  - Life and lease are looked at when an order comes and again when its turn does: both may have changed while it waited.
+ */
+import { setTimeout as delay } from 'node:timers/promises';
+import { type Clock, type FaultPoints, KeyedMutex, type Logger } from '../base/index.ts';
+import {
+  execInSession,
+  type InitClient,
+  InitRefusal,
+  openSession,
+  refusalCodes,
+  SessionBusy,
+  sessionDirectory,
+  setSessionEnv,
+  startInSession,
+} from '../execution/index.ts';
+import {
+  type CreateSessionOrder,
+  type DeleteSessionOrder,
+  isPlatformError,
+  type LifeOrder,
+  type NodeProcess,
+  type NodeSession,
+  type NodeSessions,
+  PlatformError,
+  type SandboxId,
+  type SessionExecOrder,
+  type SessionExecOutcome,
+  type SessionId,
+  type SessionOrder,
+  type SessionTurn,
+  type SetSessionEnvOrder,
+  type StartSessionProcessOrder,
+} from '../protocol/index.ts';
+import type { NodeRecord } from './node-record.ts';
+import { admitExec, refuseOlderLife } from './order-rules.ts';
+import type { Launch, SandboxHold, SandboxProcesses } from './sandbox-processes.ts';
+import { endOf, type SessionEntry } from './session-entry.ts';
+import { LeftQueue } from './session-queue.ts';
+import { hasSessions, sessionOf } from './session-record.ts';
+import { SessionTable } from './session-table.ts';
+
+const defaultShell = 'bash';
+/** Before a shell is asked again that is busy with what nobody here waits for: a command whose connection was lost. */
+const busyPauseMs = 20;
+
+export interface SandboxSessionsOptions {
+  /** Refuses a sandbox that is not here. */
+  readonly get: (sandboxId: SandboxId) => SandboxHold;
+  readonly clock: Clock;
+  readonly log: Logger;
+  readonly faults: FaultPoints;
+  readonly processes: Pick<SandboxProcesses, 'startFrom' | 'find'>;
+}
+
+interface Hold {
+  readonly record: NodeRecord;
+  readonly client: InitClient;
+}
+
+export class SandboxSessions implements NodeSessions {
+  readonly #options: SandboxSessionsOptions;
+  readonly #tables = new Map<SandboxId, { readonly generation: number; readonly table: Promise<SessionTable> }>();
+  /** Guards the making and the deleting of one session, by its name or else its id. Rank 3: it is taken alone. */
+  readonly #makingLock = new KeyedMutex<string>();
+
+  constructor(options: SandboxSessionsOptions) {
+    this.#options = options;
+  }
+
+  async createSession(order: CreateSessionOrder): Promise<NodeSession> {
+    return await this.#makingLock.run(makingKey(order, order), async () => {
+      const table = await this.#table(order);
+      const known = table.find(order.sessionId);
+      if (known !== undefined) return await this.#viewOf(order, known);
+      const hold = this.#admit(order);
+      const rival = order.name === null ? undefined : table.find(order.name);
+      if (rival?.isLive) {
+        const message = `A session named "${order.name}" lives. Use it, delete it, or take another name.`;
+        const { sessionId } = rival.record;
+        throw new PlatformError('session_exists', message, { details: { name: order.name, sessionId } });
+      }
+      return await this.#createLocked(table, order, hold);
+    });
+  }
+
+  async getSession(order: SessionOrder): Promise<NodeSession> {
+    const table = await this.#table(order);
+    return await this.#viewOf(order, table.get(order.session));
+  }
+
+  async listSessions(order: LifeOrder): Promise<readonly NodeSession[]> {
+    const table = await this.#table(order);
+    return await Promise.all(table.inOrder().map((entry) => this.#viewOf(order, entry)));
+  }
+
+  async execInSession(order: SessionExecOrder, signal?: AbortSignal): Promise<SessionExecOutcome> {
+    const { clock } = this.#options;
+    const { table, entry } = await this.#find(order);
+    const { sessionId } = entry.record;
+    const cameAt = performance.now();
+    try {
+      return await this.#inTurn({ table, entry, order, runId: order.runId, signal }, async ({ record, client }) => {
+        const queuedMs = Math.round(performance.now() - cameAt);
+        const context = { client, clock, sandboxEnv: record.spec.env, token: record.settings.leaseToken };
+        const wanted = { ...order, sessionId, timeoutMs: order.timeoutMs ?? entry.record.timeoutMs };
+        const { sessionEnded, ...outcome } = await execInSession(context, wanted, signal);
+        if (sessionEnded === null) return { ...outcome, sessionId, queuedMs, sessionEnded };
+        // As its own record will say: init's event comes on another connection, and may be later or earlier.
+        table.end(entry, endOf(entry.record, { ...sessionEnded, endedBootMs: clock.bootMs() }));
+        return { ...outcome, sessionId, queuedMs, sessionEnded: entry.record.end };
+      });
+    } catch (error) {
+      if (error instanceof LeftQueue) return { ...neverRan(clock), sessionId, queuedMs: 0, sessionEnded: null };
+      throw error;
+    }
+  }
+
+  async setSessionEnv(order: SetSessionEnvOrder): Promise<void> {
+    const { table, entry } = await this.#find(order);
+    const { clock } = this.#options;
+    await this.#inTurn({ table, entry, order, runId: order.runId }, ({ record, client }) => {
+      const context = { client, clock, sandboxEnv: record.spec.env, token: record.settings.leaseToken };
+      return setSessionEnv(context, { ...order, sessionId: entry.record.sessionId });
+    });
+  }
+
+  async startSessionProcess(order: StartSessionProcessOrder): Promise<NodeProcess> {
+    const known = await this.#options.processes.find(order);
+    if (known !== undefined) return known;
+    const { table, entry } = await this.#find(order);
+    const { sessionId, user } = entry.record;
+    return await this.#inTurn({ table, entry, order, runId: order.processId }, async () => {
+      // A relative directory begins where the shell is, which stays where it is for this turn.
+      const isRelative = order.cwd !== null && !order.cwd.startsWith('/');
+      const here = isRelative ? await this.#directoryOf(order, entry) : null;
+      const cwd = here === null ? order.cwd : `${here === '/' ? '' : here}/${order.cwd}`;
+      const launch: Launch = async ({ record, client }) => {
+        const context = { client, sandboxEnv: record.spec.env, token: record.settings.leaseToken };
+        const starting = startInSession(context, { ...order, cwd, sessionId });
+        const [pid, directory] = await Promise.all([starting, cwd ?? this.#directoryOf(order, entry)]);
+        return { pid, cwd: directory };
+      };
+      return await this.#options.processes.startFrom(
+        { ...order, cwd, user },
+        { sessionId, isDetached: order.detach, launch },
+      );
+    });
+  }
+
+  async deleteSession(order: DeleteSessionOrder): Promise<void> {
+    const { table, entry } = await this.#find(order, { isEndedFine: true });
+    // One that is being made has no shell yet that could be killed, and would get one afterwards.
+    await this.#makingLock.run(makingKey(order, entry.record), async () => {
+      if (entry.isLive) await this.#kill(this.#admit(order).client, entry);
+      await table.remove(entry);
+    });
+  }
+
+  async #kill(client: InitClient, entry: SessionEntry): Promise<void> {
+    try {
+      await client.control((connection) => connection.killTree(entry.record.sessionId));
+      await Promise.race([entry.ended, client.gone]);
+    } catch (error) {
+      // Init does not have it any more, so it has ended.
+      if (!(error instanceof InitRefusal) || error.refusal.code !== refusalCodes.noSuchRun) throw error;
+    }
+  }
+
+  /** After a start of the node or of a life: what was there is found again, whether or not somebody asks for it. */
+  async resume(order: LifeOrder): Promise<void> {
+    if (await hasSessions(this.#options.get(order.sandboxId).directory)) await this.#table(order);
+  }
+
+  /** The life is over, and init with it. */
+  async lifeEnded(sandboxId: SandboxId): Promise<void> {
+    const open = this.#tables.get(sandboxId);
+    await (await open?.table.catch(() => undefined))?.endLife();
+  }
+
+  /** Another life begins, or the sandbox is deleted. */
+  async forget(sandboxId: SandboxId): Promise<void> {
+    const open = this.#tables.get(sandboxId);
+    this.#tables.delete(sandboxId);
+    await (await open?.table.catch(() => undefined))?.close();
+  }
+
+  async close(): Promise<void> {
+    await Promise.all([...this.#tables.keys()].map((sandboxId) => this.forget(sandboxId)));
+  }
+
+  async #createLocked(table: SessionTable, order: CreateSessionOrder, hold: Hold): Promise<NodeSession> {
+    const { clock, faults } = this.#options;
+    const { sessionId, generation, name, user, timeoutMs } = order;
+    await faults.hit('node-session-before-record');
+    const entry = await table.add({
+      ...{ format: 1, sessionId, generation, name, user, timeoutMs, pid: null, end: null },
+      shell: order.shell ?? defaultShell,
+      startedAtMs: clock.nowMs(),
+      bootedAtMs: clock.nowMs() - clock.bootMs(),
+    });
+    // Its first turn: whoever finds it by name meanwhile waits until it has a shell.
+    await entry.queue.run({ runId: sessionId, timeoutMs: null }, () => this.#begin(table, entry, { order, hold }));
+    await faults.hit('node-session-after-start');
+    await table.save(entry);
+    await faults.hit('node-session-before-answer');
+    return await this.#viewOf(order, entry);
+  }
+
+  async #begin(
+    table: SessionTable,
+    entry: SessionEntry,
+    wanted: { readonly order: CreateSessionOrder; readonly hold: Hold },
+  ): Promise<void> {
+    const { record, client } = wanted.hold;
+    try {
+      await this.#options.faults.hit('node-session-before-start');
+      const context = { client, sandboxEnv: record.spec.env, token: record.settings.leaseToken };
+      const pid = await openSession(context, wanted.order);
+      entry.record = { ...entry.record, pid };
+    } catch (error) {
+      // Init refused it, so nothing ran and nothing stays. When nobody knows, init is asked; if it cannot be, the record stays.
+      const isOpen = isPlatformError(error, 'outcome_unknown', 'operation_in_doubt');
+      if (!isOpen) await table.remove(entry);
+      if (!isOpen || !(await table.adopt(entry))) throw error;
+    } finally {
+      entry.isStarting = false;
+    }
+  }
+
+  async #inTurn<Result>(
+    turn: {
+      readonly table: SessionTable;
+      readonly entry: SessionEntry;
+      readonly order: SessionTurn;
+      readonly runId: string;
+      readonly signal?: AbortSignal | undefined;
+    },
+    work: (hold: Hold) => Promise<Result>,
+  ): Promise<Result> {
+    const { table, entry, order, runId, signal } = turn;
+    this.#admit(order);
+    const wanted = { runId, timeoutMs: order.queueTimeoutMs, signal };
+    const cameAt = performance.now();
+    return await entry.queue.run(wanted, async () => {
+      for (;;) {
+        const hold = this.#admit(order);
+        try {
+          return await work(hold);
+        } catch (error) {
+          // Init knew of its end before we did.
+          if (isPlatformError(error, 'session_terminated', 'session_not_found')) {
+            await table.look(entry);
+            throw entry.isLive ? error : entry.terminated();
+          }
+          if (!(error instanceof SessionBusy)) throw error;
+          if (signal?.aborted) throw new LeftQueue();
+          if (wanted.timeoutMs !== null && performance.now() - cameAt > wanted.timeoutMs)
+            throw entry.queue.late(wanted);
+        }
+        await delay(busyPauseMs);
+      }
+    });
+  }
+
+  #admit(order: LifeOrder & { readonly leaseToken: number | null }): Hold {
+    const { record, client } = this.#options.get(order.sandboxId);
+    admitExec(record, order);
+    if (client === undefined) throw new PlatformError('sandbox_unavailable', 'The sandbox is ending; nothing ran.');
+    return { record, client };
+  }
+
+  async #viewOf(order: LifeOrder, entry: SessionEntry): Promise<NodeSession> {
+    const cwd = await this.#directoryOf(order, entry);
+    return sessionOf(entry.record, { cwd, current: entry.queue.current, queued: entry.queue.length });
+  }
+
+  /**
+   * Read from the kernel by a process of the sandbox, so it needs no turn. null also when that process cannot tell, because the sandbox has no room
+   * for it or the shell has become another user's: whoever lists sessions hears of the rest.
+   */
+  async #directoryOf(order: LifeOrder, entry: SessionEntry): Promise<string | null> {
+    const { record, client } = this.#options.get(order.sandboxId);
+    const { pid, user } = entry.record;
+    if (!entry.isLive || pid === null || client === undefined) return null;
+    try {
+      return await sessionDirectory({ workers: client.files, user, token: record.settings.leaseToken }, pid);
+    } catch (error) {
+      if (isPlatformError(error)) return null;
+      throw error;
+    }
+  }
+
+  async #find(order: SessionOrder, options: { readonly isEndedFine?: boolean } = {}) {
+    const table = await this.#table(order);
+    const entry = table.get(order.session);
+    if (!entry.isLive && options.isEndedFine !== true) throw entry.terminated();
+    return { table, entry };
+  }
+
+  #table(order: LifeOrder): Promise<SessionTable> {
+    const { record, client, directory } = this.#options.get(order.sandboxId);
+    refuseOlderLife(record, order);
+    const { generation } = record;
+    const open = this.#tables.get(order.sandboxId);
+    if (open?.generation === generation) return open.table;
+    const { clock, log } = this.#options;
+    const table = this.forget(order.sandboxId).then(() =>
+      SessionTable.open({ directory, generation, client, clock, log }),
+    );
+    this.#tables.set(order.sandboxId, { generation, table });
+    // One that could not be opened is tried again by the next who asks.
+    table.catch(() => {
+      if (this.#tables.get(order.sandboxId)?.table === table) this.#tables.delete(order.sandboxId);
+    });
+    return table;
+  }
+}
+
+function makingKey(order: LifeOrder, session: { readonly sessionId: SessionId; readonly name: string | null }): string {
+  return `${order.sandboxId} ${session.name ?? session.sessionId}`;
+}
+
+/** The outcome of a command that left the queue before its turn, as of a stateless one that was aborted before it began. */
+function neverRan(clock: Clock) {
+  const none = new Uint8Array();
+  return {
+    ...{ exitCode: 137, signal: 'SIGKILL', timedOut: false, killed: true, outOfMemory: false },
+    ...{ stdout: none, stderr: none, stdoutTruncated: false, stderrTruncated: false },
+    ...{ startedAtMs: clock.nowMs(), durationMs: 0 },
+  };
+}

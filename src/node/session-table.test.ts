@@ -1,0 +1,80 @@
+import { mkdir, mkdtemp, readdir, rm, writeFile } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterEach, beforeEach, expect, test } from 'vitest';
+import { FakeClock } from '../../test/support/fake-clock.ts';
+import { silentLogger } from '../base/index.ts';
+import { newId, sessionLimits } from '../protocol/index.ts';
+import { readSessionRecords, type SessionRecord, sessionsDirectory, writeSessionRecord } from './session-record.ts';
+import { SessionTable } from './session-table.ts';
+
+let directory: string;
+const clock = new FakeClock();
+beforeEach(async () => {
+  directory = await mkdtemp(join(tmpdir(), 'atoll-sessions-'));
+  await mkdir(sessionsDirectory(directory));
+});
+afterEach(() => rm(directory, { recursive: true }));
+
+/** On a sandbox whose life is over: everything is known from its files. */
+const open = () => SessionTable.open({ directory, generation: 2, client: undefined, clock, log: silentLogger });
+
+function record(sequence: number, more: Partial<SessionRecord> = {}): SessionRecord {
+  return {
+    ...{ format: 1, sessionId: newId('session'), generation: 2, sequence, name: null, pid: 7, shell: 'bash' },
+    ...{ user: null, timeoutMs: null, startedAtMs: 1, bootedAtMs: 0, end: null },
+    ...more,
+  };
+}
+
+const ended = (endedAtMs: number) => ({ exitCode: 3, signal: null, reason: 'exited' as const, endedAtMs });
+
+test('what lived when the sandbox ended has ended with it, and says so on disk too', async () => {
+  const living = record(1, { name: 'work' });
+  await writeSessionRecord(directory, living);
+  const table = await open();
+  const end = { exitCode: null, signal: null, reason: 'sandbox_ended' };
+  expect(table.get('work').record).toMatchObject({ sessionId: living.sessionId, end });
+  expect((await readSessionRecords(directory))[0]).toMatchObject({ end });
+  expect(table.get('work').terminated()).toMatchObject({
+    code: 'session_terminated',
+    details: { ...end, name: 'work' },
+  });
+});
+
+test('E66: an ended session keeps its exit over a restart; by name it is the newest', async () => {
+  const older = record(1, { name: 'work', end: ended(5) });
+  const newer = record(2, { name: 'work', end: { ...ended(6), exitCode: 4 } });
+  await writeSessionRecord(directory, older);
+  await writeSessionRecord(directory, newer);
+  const table = await open();
+  expect(table.get('work').record.end?.exitCode).toBe(4);
+  expect(table.get(older.sessionId).record.end?.exitCode).toBe(3);
+  expect(() => table.get('other')).toThrow(expect.objectContaining({ code: 'session_not_found' }));
+});
+
+test('records of another life and files that are none are removed', async () => {
+  await writeSessionRecord(directory, record(1, { generation: 1 }));
+  await writeFile(join(sessionsDirectory(directory), 'ses.json'), '{');
+  const table = await open();
+  expect(table.inOrder()).toEqual([]);
+  expect(await readdir(sessionsDirectory(directory))).toEqual([]);
+});
+
+test('of ended sessions so many are kept, the newest ends; of living ones so many are taken', async () => {
+  const table = await open();
+  const add = (sequence: number) => {
+    const { sequence: _, ...rest } = record(sequence);
+    return table.add(rest);
+  };
+  const entries = [];
+  for (let index = 0; index < sessionLimits.live; index++) entries.push(await add(index));
+  await expect(add(0)).rejects.toMatchObject({ code: 'limit_exceeded' });
+  for (const [index, entry] of entries.entries()) table.end(entry, ended(index));
+  for (let index = 0; index < sessionLimits.ended; index++) table.end(await add(index), ended(1_000 + index));
+  await table.close();
+  const kept = table.inOrder();
+  expect(kept).toHaveLength(sessionLimits.ended);
+  expect(kept.every(({ record: { end } }) => (end?.endedAtMs ?? 0) >= 1_000)).toBe(true);
+  expect(await readdir(sessionsDirectory(directory))).toHaveLength(sessionLimits.ended);
+});

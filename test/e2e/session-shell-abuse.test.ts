@@ -1,0 +1,200 @@
+/**
+ * The line between init and a shell, abused from inside: what can be found, written to, kept or closed there harms its own session and
+ * nothing else. Init is built with the sanitizers.
+ */
+import { execFile } from 'node:child_process';
+import { mkdtemp, readdir, readlink, rm } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { promisify } from 'node:util';
+import fc from 'fast-check';
+import { afterAll, beforeAll, expect, test } from 'vitest';
+import { initPid } from '../support/node-leftovers.ts';
+import { describeWith, requires } from '../support/requires.ts';
+import { SessionRig, type SessionUnderTest } from '../support/session-rig.ts';
+
+/** Where a shell has its end of the line. */
+const line = 240;
+const answer = { ready: 1, missing: 2, begun: 3, done: 4, notRun: 5 };
+
+describeWith(
+  requires.root,
+  requires.cgroups,
+  requires.compiler,
+  requires.program('python3'),
+)('a session that is hostile', () => {
+  let rig: SessionRig;
+  let neighbour: SessionUnderTest;
+  let directory: string;
+
+  beforeAll(async () => {
+    directory = await mkdtemp(join(tmpdir(), 'atoll-init-'));
+    const program = join(directory, 'atoll-init-sanitized');
+    await promisify(execFile)('chmod', ['755', directory]);
+    const build = join(import.meta.dirname, '../../native/build.sh');
+    await promisify(execFile)('sh', [build, '--sanitize', program]);
+    rig = await SessionRig.open({}, { initProgram: program });
+    neighbour = await rig.session();
+    await neighbour.exec('kept=here');
+  }, 180_000);
+
+  afterAll(async () => {
+    await rig?.close();
+    await rm(directory, { recursive: true, force: true });
+  });
+
+  /** Init lives, its other sessions are as they were, and new ones can be made. */
+  async function expectNoHarm(): Promise<void> {
+    expect(await neighbour.out('echo $kept')).toBe('here\n');
+    const another = await rig.session();
+    expect(await another.exec('exit 3')).toMatchObject({ exitCode: 3 });
+  }
+
+  /** A message of the size of an answer; `tail` makes it longer. */
+  function forge(fields: { kind: number; serial: number; value?: number }, tail = ''): string {
+    const { kind, serial, value = 0 } = fields;
+    return `import os,struct; os.write(1, struct.pack("<IIII48s", ${kind}, ${serial}, ${value}, 0, b"") + b"${tail}")`;
+  }
+
+  test('control: the line is where these tests look for it, and takes messages', async () => {
+    const session = await rig.session();
+    expect(await session.out(`readlink /proc/${session.pid}/fd/${line}`)).toMatch(/^socket:/);
+    // An answer as the shell would give it: init believes it, in this session.
+    expect(
+      await session.exec(`python3 -c '${forge({ kind: answer.done, serial: 2, value: 42 })}' >&${line}; sleep 1000`),
+    ).toMatchObject({
+      exitCode: 42,
+    });
+    await session.kill();
+  });
+
+  test('what is no answer, or comes at the wrong time, ends the session', async () => {
+    const messages = [
+      `echo garbage >&${line}`,
+      `python3 -c '${forge({ kind: answer.ready, serial: 1 })}' >&${line}`,
+      `python3 -c '${forge({ kind: answer.begun, serial: 1 })}' >&${line}`,
+      `python3 -c '${forge({ kind: answer.missing, serial: 1 })}' >&${line}`,
+      `python3 -c '${forge({ kind: answer.notRun, serial: 1 })}' >&${line}`,
+      `python3 -c '${forge({ kind: answer.done, serial: 77 })}' >&${line}`,
+      `python3 -c '${forge({ kind: 99, serial: 1 })}' >&${line}`,
+      `python3 -c '${forge({ kind: answer.done, serial: 1 }, 'more')}' >&${line}`,
+    ];
+    for (const message of messages) {
+      const session = await rig.session();
+      expect(await session.exec(`echo before; ${message}; sleep 1000`), message).toMatchObject({
+        stdout: 'before\n',
+        sessionEnded: { signal: 'SIGKILL', cause: 'itself' },
+      });
+    }
+    await expectNoHarm();
+  });
+
+  test('two answers to one order end the session, at the latest when the real one comes', async () => {
+    const session = await rig.session();
+    await session.exec(`python3 -c '${forge({ kind: answer.done, serial: 1, value: 1 })}' >&${line}`);
+    await expect.poll(() => session.entry(), { timeout: 20_000 }).toMatchObject({ state: 'ended' });
+    await expectNoHarm();
+  });
+
+  test('a line that is closed ends the session with the command', async () => {
+    const session = await rig.session();
+    expect(await session.exec(`echo so far; exec ${line}>&-`)).toMatchObject({
+      stdout: 'so far\n',
+      sessionEnded: { exitCode: 1 },
+    });
+    await expectNoHarm();
+  });
+
+  test('a child that keeps the line keeps nothing alive', async () => {
+    const session = await rig.session();
+    await session.exec(`setsid sleep 1000 >&${line} &`);
+    expect(await session.exec('exit 4')).toMatchObject({ sessionEnded: { exitCode: 4 } });
+    await expect.poll(() => session.entry(), { timeout: 20_000 }).toMatchObject({ state: 'ended' });
+    await expectNoHarm();
+  });
+
+  test('a child that takes orders away leaves a command to its timeout', async () => {
+    const session = await rig.session();
+    await session.exec(`(while :; do dd bs=100000 count=1; done) <&${line} >/dev/null 2>&1 &`);
+    // Some orders may reach the shell; what does not is ended by its time.
+    for (let i = 0; i < 20; i++) {
+      const outcome = await session.exec('echo', { timeoutMs: 2_000 });
+      if (outcome.sessionEnded === null) continue;
+      expect(outcome).toMatchObject({ timedOut: true, sessionEnded: { cause: 'timeout' } });
+      break;
+    }
+    await session.kill().catch(() => {});
+    await expectNoHarm();
+  });
+
+  test('a shell without a free descriptor is told, and nothing runs', async () => {
+    const session = await rig.session();
+    await session.exec('ulimit -S -n 3');
+    await expect(session.exec('touch /tmp/ran')).rejects.toMatchObject({ code: 'sandbox_unavailable' });
+    expect((await rig.run('ls /tmp/ran')).exitCode).toBe(2);
+    await session.kill();
+    await expectNoHarm();
+  });
+
+  test('an open file that loses its mark is lost to its own session only', async () => {
+    const session = await rig.session();
+    await session.exec(`python3 -c 'import fcntl; [fcntl.fcntl(n, fcntl.F_SETSIG, 0) for n in (0, 1, 2)]'`);
+    expect(await session.exec('echo unseen')).toMatchObject({ exitCode: 0, stdout: '' });
+    await expectNoHarm();
+  });
+
+  test('a process that is forked while its session dies is refused or ended, and never left', async () => {
+    for (let i = 0; i < 10; i++) {
+      const session = await rig.session();
+      const started = session.start('sleep 1000').catch((error: unknown) => error);
+      await session.kill();
+      await started;
+    }
+    await expect.poll(async () => (await rig.run('pgrep -c sleep')).stdout, { timeout: 20_000 }).toBe('0\n');
+    await expectNoHarm();
+  });
+
+  test('any bytes on the line, in any state: init goes on and loses no descriptor', async () => {
+    const pid = await initPid(rig.harness.dataDirectory, rig.sandbox.mark.sandboxId);
+    await expectNoHarm();
+    const before = await descriptorsOf(pid);
+    const message = fc.oneof(
+      fc.uint8Array({ maxLength: 200 }),
+      fc
+        .record({ kind: fc.integer({ min: 0, max: 7 }), serial: fc.integer({ min: 0, max: 3 }), value: fc.nat(300) })
+        .map((fields) => {
+          const bytes = Buffer.alloc(64);
+          bytes.writeUInt32LE(fields.kind, 0);
+          bytes.writeUInt32LE(fields.serial, 4);
+          bytes.writeUInt32LE(fields.value, 8);
+          return new Uint8Array(bytes);
+        }),
+    );
+    await fc.assert(
+      fc.asyncProperty(
+        fc.array(message, { minLength: 1, maxLength: 6 }),
+        fc.boolean(),
+        async (messages, inBackground) => {
+          const session = await rig.session();
+          const texts = messages.map((bytes) => `bytes.fromhex("${Buffer.from(bytes).toString('hex')}")`);
+          const attack = `python3 -c 'import os; [os.write(1, m) for m in (${texts.join(',')},)]' >&${line}`;
+          // The text may fail, be forged or be killed with its session; it always ends.
+          await session.exec(inBackground ? `${attack} & wait` : attack, { timeoutMs: 20_000 });
+          await session.exec(':', { timeoutMs: 20_000 }).catch(() => {});
+          await session.kill().catch(() => {});
+        },
+      ),
+      { numRuns: 40, endOnFailure: true },
+    );
+    await expectNoHarm();
+    expect(await initPid(rig.harness.dataDirectory, rig.sandbox.mark.sandboxId)).toBe(pid);
+    await expect.poll(() => descriptorsOf(pid), { timeout: 20_000 }).toBeLessThanOrEqual(before + 4);
+  });
+});
+
+/** Those of the groups of runs are kept for the next. */
+async function descriptorsOf(pid: number): Promise<number> {
+  const directory = `/proc/${pid}/fd`;
+  const links = (await readdir(directory)).map((name) => readlink(join(directory, name)).catch(() => ''));
+  return (await Promise.all(links)).filter((path) => path !== '' && !/\/run\/\d+(\/|$)/.test(path)).length;
+}
