@@ -8,8 +8,8 @@ import { isDeepStrictEqual } from 'node:util';
 import type { FaultPoints, PreparedFile } from '../base/index.ts';
 import { type InitClient, InitRefusal, refusalCodes } from '../execution/index.ts';
 import { PlatformError } from '../protocol/index.ts';
-import { type NodeRecord, prepareRecord } from './node-record.ts';
-import { prepareMetadata } from './sandbox-files.ts';
+import { type NodeRecord, prepareRecord, writeRecord } from './node-record.ts';
+import { prepareMetadata, writeMetadata } from './sandbox-files.ts';
 import type { SettingsFile, SettingsFiles } from './settings-files.ts';
 import { encodeSlot } from './settings-slots.ts';
 
@@ -34,38 +34,64 @@ export async function applySettings(options: Application): Promise<NodeRecord> {
 }
 
 async function applyWith(file: SettingsFile | undefined, options: Application): Promise<NodeRecord> {
-  const { record, next, client, directory, faults } = options;
-  const prepared: PreparedFile[] = [];
+  const { record, next, client, faults } = options;
+  const prepared: PreparedPart[] = [];
   try {
-    prepared.push(await prepareSettings(file, { directory, next }));
-    if (!isDeepStrictEqual(metadataOf(next), metadataOf(record))) {
-      prepared.push(prepareMetadata(directory, next.settings));
-    }
+    prepared.push(await prepareSettings(file, options));
+    if (!isDeepStrictEqual(metadataOf(next), metadataOf(record))) prepared.push(prepareShown(options));
     await faults.hit('node-settings-before-init');
     if (client !== undefined) await tellInit(client, { record, next });
   } catch (error) {
-    for (const one of prepared) await one.discard();
+    for (const part of prepared) await part.discard();
     throw error;
   }
   await faults.hit('node-settings-before-commit');
-  await Promise.all(
-    prepared.map(async (one) => {
-      await one.commit();
-      await faults.hit('node-settings-after-file');
-    }),
-  );
+  await commitAll(prepared, options);
   await faults.hit('node-settings-before-answer');
   return next;
 }
 
+/** One of the two places that settings are written to. */
+interface PreparedPart extends PreparedFile {
+  readonly name: 'settings' | 'metadata';
+  /** After its commit: what was there before is there again. */
+  takeBack(): Promise<void>;
+}
+
 /** Into a slot, whose space is there already; what does not fit into one takes the whole record. */
-async function prepareSettings(
-  file: SettingsFile | undefined,
-  options: { readonly directory: string; readonly next: NodeRecord },
-): Promise<PreparedFile> {
-  const slot = file && encodeSlot(options.next);
-  if (file === undefined || slot === undefined) return await prepareRecord(options.directory, options.next);
-  return { commit: () => file.write(slot), discard: async () => {} };
+async function prepareSettings(file: SettingsFile | undefined, options: Application): Promise<PreparedPart> {
+  const { record, next, directory } = options;
+  const name = 'settings';
+  const slot = file && encodeSlot(next);
+  if (file !== undefined && slot !== undefined) {
+    return { name, commit: () => file.write(slot), discard: async () => {}, takeBack: () => file.takeBack() };
+  }
+  return { name, ...(await prepareRecord(directory, next)), takeBack: () => writeRecord(directory, record) };
+}
+
+function prepareShown({ directory, record, next }: Application): PreparedPart {
+  const takeBack = () => writeMetadata(directory, record.settings);
+  return { name: 'metadata', ...prepareMetadata(directory, next.settings), takeBack };
+}
+
+/** All at once, because each waits for the disk; all or none, because a refusal says that nothing was changed. */
+async function commitAll(prepared: readonly PreparedPart[], { faults }: Application): Promise<void> {
+  const ends = await Promise.allSettled(
+    prepared.map(async (part) => {
+      await part.commit();
+      await faults.hit(`node-settings-after-${part.name}`);
+    }),
+  );
+  const failure = ends.find((end) => end.status === 'rejected');
+  if (failure === undefined) return;
+  try {
+    // Those that failed too: how far they came is not known.
+    for (const part of prepared) await part.takeBack();
+  } catch (error) {
+    const message = 'The settings reached one of two places only; look before you repeat the change.';
+    throw new PlatformError('outcome_unknown', message, { cause: error });
+  }
+  throw failure.reason;
 }
 
 function metadataOf({ settings }: NodeRecord) {

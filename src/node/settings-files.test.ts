@@ -59,6 +59,23 @@ test('a write that fails leaves what was there, and the next one goes to the sam
   expect((await versions()).sort()).toEqual([3, 4]);
 });
 
+test('a write that is taken back leaves what counted before it, and the next one takes its place', async () => {
+  const files = new SettingsFiles();
+  for (const version of [2, 3, 4]) {
+    const before = await current();
+    const file = (await files.take(directory, before))!;
+    await file.write(encodeSlot(applied(version))!);
+    expect((await current()).version).toBe(version);
+    await file.takeBack();
+    expect(await current()).toEqual(before);
+    await file.write(encodeSlot(applied(version))!);
+    expect((await current()).version).toBe(version);
+    await files.giveBack(directory, file);
+  }
+  expect((await versions()).sort()).toEqual([3, 4]);
+  await files.close();
+});
+
 test('a directory without slots has none to take', async () => {
   await rm(join(directory, slotsFileName));
   expect(await new SettingsFiles().take(directory, record)).toBeUndefined();

@@ -61,10 +61,13 @@ export class SettingsFile {
   readonly #file: FileHandle;
   /** The slot that holds what counts; `undefined` when the record itself does. */
   #current: number | undefined;
+  /** The same before the last write. */
+  #previous: number | undefined;
 
   private constructor(file: FileHandle, current: number | undefined) {
     this.#file = file;
     this.#current = current;
+    this.#previous = current;
   }
 
   static async open(directory: string, current: AppliedSettings): Promise<SettingsFile | undefined> {
@@ -81,12 +84,26 @@ export class SettingsFile {
     }
   }
 
-  /** Durable when it resolves. When it fails, what was there before counts. */
+  /** Durable when it resolves. When it fails, it may be there or not until it is taken back or written again. */
   async write(slot: Buffer): Promise<void> {
-    const index = this.#current === undefined ? 0 : (this.#current + 1) % slotCount;
+    this.#previous = this.#current;
+    await this.#put(this.#next(), slot);
+    this.#current = this.#next();
+  }
+
+  /** What counted before the last write, whether that one succeeded or not, counts again; durable when it resolves. */
+  async takeBack(): Promise<void> {
+    this.#current = this.#previous;
+    await this.#put(this.#next(), Buffer.alloc(slotBytes));
+  }
+
+  #next(): number {
+    return this.#current === undefined ? 0 : (this.#current + 1) % slotCount;
+  }
+
+  async #put(index: number, slot: Buffer): Promise<void> {
     const { bytesWritten } = await this.#file.write(slot, 0, slotBytes, index * slotBytes);
     if (bytesWritten !== slotBytes) throw new Error(`Only ${bytesWritten} bytes of a slot could be written.`);
-    this.#current = index;
   }
 
   close(): Promise<void> {

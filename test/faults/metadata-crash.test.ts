@@ -54,25 +54,28 @@ test('K4: a patch while the node is away promises that nothing changed, keeps it
   expect((await agreed(platform, id)).view.metadata).toMatchObject({ away: 'no' });
 });
 
-test('K4: a node that fails before it has changed anything: every side has the old values, and the patch works later', async () => {
-  const before = await agreed(platform, id);
-  await platform.killNode();
-  await platform.startNode('node-settings-before-init=error');
-  await untilAnswered(async () => (await sandboxNow()).exec(['true']));
-  await expect((await impatientSandbox()).patchMetadata({ failing: 'yes' })).rejects.toThrow();
-  await platform.killNode();
-  await platform.startNode();
+for (const point of ['node-settings-before-init', 'node-settings-after-settings', 'node-settings-after-metadata']) {
+  test(`K4: a node that fails at "${point}": every side has the old values, and the patch works later`, async () => {
+    const before = await agreed(platform, id);
+    await platform.killNode();
+    await platform.startNode(`${point}=error`);
+    await untilAnswered(async () => (await sandboxNow()).exec(['true']));
+    await expect((await impatientSandbox()).patchMetadata({ failing: 'yes' })).rejects.toThrow();
+    await platform.killNode();
+    await platform.startNode();
 
-  const after = await agreed(platform, id);
-  expect(after.view).toMatchObject({ metadata: before.view.metadata, metadataVersion: before.view.metadataVersion });
-  await untilAnswered(async () => (await sandboxNow()).patchMetadata({ failing: 'no' }));
-  expect((await agreed(platform, id)).view.metadata).toMatchObject({ failing: 'no' });
-});
+    const after = await agreed(platform, id);
+    expect(after.view).toMatchObject({ metadata: before.view.metadata, metadataVersion: before.view.metadataVersion });
+    await untilAnswered(async () => (await sandboxNow()).patchMetadata({ failing: 'no' }));
+    expect((await agreed(platform, id)).view.metadata).toMatchObject({ failing: 'no' });
+  });
+}
 
 for (const [point, wanted] of [
   ['node-settings-before-init', 'old'],
   ['node-settings-before-commit', 'old'],
-  ['node-settings-after-file', undefined],
+  ['node-settings-after-settings', undefined],
+  ['node-settings-after-metadata', undefined],
   ['node-settings-before-answer', 'new'],
 ] as const) {
   const which = wanted ?? 'old or the new';

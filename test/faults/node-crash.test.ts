@@ -89,7 +89,8 @@ for (const point of ['node-delete-before-trash', 'node-delete-after-trash']) {
 for (const [point, applied] of [
   ['node-settings-before-init', false],
   ['node-settings-before-commit', false],
-  ['node-settings-after-file', undefined],
+  ['node-settings-after-settings', undefined],
+  ['node-settings-after-metadata', undefined],
   ['node-settings-before-answer', true],
 ] as const) {
   const how = applied === undefined ? 'applied or as before' : applied ? 'applied' : 'as before';
