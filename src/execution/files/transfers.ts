@@ -9,7 +9,7 @@ import {
   type WrittenTree,
 } from '../../protocol/index.ts';
 import { resolveOwner } from './accounts.ts';
-import { change, stat } from './actions.ts';
+import { stat } from './actions.ts';
 import { brokenProtocol, type FileContext, unavailable, unknownOutcome, wantOf } from './call.ts';
 import { absolutePath, entryOf, parseEtag } from './entry.ts';
 import { errorOfFault } from './fault.ts';
@@ -85,17 +85,14 @@ export async function writeFile(
         refuseExisting: expected.kind === 'absent',
         expect,
         mode: order.mode ?? keep,
+        owner,
       }),
     bytes,
     isAtomic: order.how === 'replace',
     signal,
   });
   if (answer.kind !== 'stat') throw unknownOutcome(brokenProtocol(answer));
-  if (owner === null) return entryOf(path, answer.stat, answer.linkTarget);
-  // A new owner takes setuid bits away, so the mode is set with it.
-  const mode = answer.stat.mode;
-  await change(context, path, (request) => requestFrames.mode(request, { path, mode, ...owner }));
-  return await stat(context, path, { follow: true });
+  return entryOf(path, answer.stat, answer.linkTarget);
 }
 
 export async function writeTree(
