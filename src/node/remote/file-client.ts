@@ -4,6 +4,8 @@ import {
   type FileActionKind,
   type FileActionOrder,
   type FileAnswers,
+  type FileChanges,
+  type FileChangesOrder,
   type FileContent,
   type FileEntry,
   type FileEvent,
@@ -40,6 +42,10 @@ export class FileClient implements NodeFiles {
   async fileAction<Kind extends FileActionKind>(order: FileActionOrder<Kind>): Promise<FileAnswers[Kind]> {
     const { kind }: { kind: FileActionKind } = order.action;
     return await this.#json({ method: 'fileAction', order, asksOnly: kind === 'stat' || kind === 'list' });
+  }
+
+  fileChanges(order: FileChangesOrder): Promise<FileChanges> {
+    return this.#json({ method: 'fileChanges', order, asksOnly: true });
   }
 
   async readFile(order: ReadFileOrder, signal?: AbortSignal): Promise<FileContent> {

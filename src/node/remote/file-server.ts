@@ -8,6 +8,7 @@ import { type NodeApi, PlatformError } from '../../protocol/index.ts';
 import {
   factsHeader,
   fileActionOrder,
+  fileChangesOrder,
   packFacts,
   readFileOrder,
   treeOrder,
@@ -19,6 +20,7 @@ import { bytesType, errorBodyOf, heartbeatMs, jsonType } from './node-wire.ts';
 
 export const fileMethods: ReadonlySet<string> = new Set([
   'fileAction',
+  'fileChanges',
   'readFile',
   'writeFile',
   'readTree',
@@ -59,6 +61,8 @@ export class FileServer {
     switch (method) {
       case 'fileAction':
         return sendJson(response, await this.#node.fileAction(parse(fileActionOrder, order)));
+      case 'fileChanges':
+        return sendJson(response, await this.#node.fileChanges(parse(fileChangesOrder, order)));
       case 'readFile': {
         const { bytes, ...facts } = await this.#node.readFile(parse(readFileOrder, order), signal);
         return await sendBytes(response, bytes, facts);

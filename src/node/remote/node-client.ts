@@ -138,6 +138,7 @@ export class NodeClient implements NodeApi {
   }
 
   readonly fileAction: NodeApi['fileAction'] = (order) => this.#files.fileAction(order);
+  readonly fileChanges: NodeApi['fileChanges'] = (order) => this.#files.fileChanges(order);
   readonly readFile: NodeApi['readFile'] = (order, signal) => this.#files.readFile(order, signal);
   readonly writeFile: NodeApi['writeFile'] = (order, bytes, signal) => this.#files.writeFile(order, bytes, signal);
   readonly readTree: NodeApi['readTree'] = (order, signal) => this.#files.readTree(order, signal);
