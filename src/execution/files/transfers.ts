@@ -156,7 +156,7 @@ async function sendStream(
   let isUsable = false;
   try {
     const number = worker.begin(request.frame);
-    const bytes = await sendData(worker, number, request).catch(async (error: unknown) => {
+    const bytes = await sendData(worker, request).catch(async (error: unknown) => {
       isUsable = await cancelWrite(worker, number);
       throw error;
     });
@@ -175,7 +175,7 @@ async function sendStream(
   }
 }
 
-async function sendData(worker: FileWorker, number: number, request: StreamRequest): Promise<number> {
+async function sendData(worker: FileWorker, request: StreamRequest): Promise<number> {
   const { signal } = request;
   const aborted = Promise.withResolvers<never>();
   aborted.promise.catch(() => {}); // Looked at in a race.
@@ -189,7 +189,7 @@ async function sendData(worker: FileWorker, number: number, request: StreamReque
       const item = await Promise.race([iterator.next(), aborted.promise]);
       if (item.done) return bytes;
       for (let at = 0; at < item.value.byteLength; at += dataBytesMax) {
-        await worker.send(requestFrames.data(number, item.value.subarray(at, at + dataBytesMax)));
+        await worker.sendData(item.value.subarray(at, at + dataBytesMax));
       }
       bytes += item.value.byteLength;
       // A fault: the rest is of no use.
