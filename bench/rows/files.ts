@@ -21,6 +21,8 @@ export const filesRow: Row = {
         read: () => load.run('read', there(large.bytes)),
         plainWrite: () => peer.run('write', here(large.bytes)),
         plainRead: () => peer.run('read', here(large.bytes)),
+        send: () => peer.run('send', { bytes: large.bytes }),
+        receive: () => peer.run('receive', { bytes: large.bytes }),
       },
       large,
     );
@@ -33,9 +35,13 @@ export const filesRow: Row = {
       },
       small,
     );
+    const written = figure('file write, 10 MB', times.write);
+    const read = figure('file read, 10 MB', times.read);
     return [
-      againstPeer(figure('file write, 10 MB', times.write), figure('fs', times.plainWrite), { atMost: 3 }),
-      againstPeer(figure('file read, 10 MB', times.read), figure('fs', times.plainRead), { atMost: 2.5 }),
+      againstPeer(written, figure('fs', times.plainWrite), { atMost: 3 }),
+      againstPeer(written, figure('HTTP alone, fetch to a server that drops it', times.send)),
+      againstPeer(read, figure('fs', times.plainRead), { atMost: 2.5 }),
+      againstPeer(read, figure('HTTP alone, fetch of a buffer', times.receive)),
       againstPeer(
         figure('file write, 1 KB', smallTimes.write),
         figure('fs and one HTTP round trip', smallTimes.plainWrite),

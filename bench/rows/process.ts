@@ -68,7 +68,7 @@ export const processMemoryRow: Row = {
   },
 };
 
-/** The smallest of some readings: garbage that has yet to be collected is not what a process takes. */
+/** The median of some readings: garbage comes and goes. */
 async function settledBytes(pid: number): Promise<number> {
   const readings: number[] = [];
   for (let reading = 0; reading < 9; reading++) {

@@ -1,12 +1,13 @@
 /**
  * The peers of processes and files: Node's own spawn and fs, from a small process. Plain JavaScript, because stripping types would make the process
- * larger, and Node's spawn takes time in proportion to that. `round trip` is one request to a server that does nothing.
+ * larger, and Node's spawn takes time in proportion to that. Requests go to a server that does nothing with them.
  */
 import { fork, spawn } from 'node:child_process';
 import { randomBytes } from 'node:crypto';
 import { once } from 'node:events';
 import { readFile, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
+import { servePlainJobs } from './serve-plain-jobs.mjs';
 
 let url = '';
 let server;
@@ -17,10 +18,9 @@ async function timed(work) {
   return performance.now() - startedAt;
 }
 
-async function roundTrip(body) {
-  await (
-    await fetch(url, { method: body === undefined ? 'GET' : 'PUT', ...(body !== undefined && { body }) })
-  ).arrayBuffer();
+async function roundTrip({ body, bytes = 0 } = {}) {
+  const answer = await fetch(`${url}${bytes}`, body === undefined ? {} : { method: 'PUT', body });
+  await answer.arrayBuffer();
 }
 
 const jobs = {
@@ -57,9 +57,17 @@ const jobs = {
     const data = randomBytes(bytes);
     return await timed(async () => {
       await writeFile(path, data);
-      await roundTrip(data);
+      await roundTrip({ body: data });
     });
   },
+
+  /** So many bytes to the server, and back from it. */
+  send: async ({ bytes }) => {
+    const body = randomBytes(bytes);
+    return await timed(() => roundTrip({ body }));
+  },
+
+  receive: async ({ bytes }) => await timed(() => roundTrip({ bytes })),
 
   readAndRoundTrip: async ({ path }) =>
     await timed(async () => {
@@ -68,15 +76,4 @@ const jobs = {
     }),
 };
 
-process.on('SIGINT', () => {});
-process.on('message', async ({ id, job, options }) => {
-  try {
-    process.send({ id, result: await jobs[job](options) });
-  } catch (error) {
-    process.send({ id, error: String(error) });
-  }
-});
-process.once('disconnect', () => {
-  server?.disconnect();
-  process.exit();
-});
+servePlainJobs(jobs, () => server?.disconnect());
