@@ -17,10 +17,12 @@ import type { Row, Scope } from './row.ts';
 import { burstRow, createRow } from './rows/create.ts';
 import { execParallelRow, execRow } from './rows/exec.ts';
 import { expiryRow } from './rows/expiry.ts';
+import { filesRow } from './rows/files.ts';
 import { leaseRow } from './rows/lease.ts';
 import { listRow } from './rows/list.ts';
 import { memoryRow } from './rows/memory.ts';
 import { metadataRow } from './rows/metadata.ts';
+import { processMemoryRow, processRow } from './rows/process.ts';
 import { recoveryRow } from './rows/recovery.ts';
 import { sessionsRow } from './rows/sessions.ts';
 import { layersDirectoryOf } from './start.ts';
@@ -32,6 +34,9 @@ const rows: readonly Row[] = [
   burstRow,
   execRow,
   execParallelRow,
+  processRow,
+  processMemoryRow,
+  filesRow,
   sessionsRow,
   memoryRow,
   metadataRow,

@@ -41,6 +41,21 @@ export function startSpawnPeer(scope: Scope): Worker {
   return Worker.start(scope, 'spawn-peer.mjs');
 }
 
+/** A sandbox, and a process that uses it through the SDK. */
+export async function startSdkLoad(scope: Scope): Promise<{ readonly platform: Platform; readonly load: Worker }> {
+  const platform = await startPlatform(scope);
+  const sandbox = await platform.client.sandboxes.create();
+  const load = Worker.start(scope, 'sdk-load.ts');
+  await load.run('connect', { address: addressOf(platform), sandboxId: sandbox.id });
+  return { platform, load };
+}
+
+export async function startPlainPeer(scope: Scope): Promise<Worker> {
+  const worker = Worker.start(scope, 'plain-peer.mjs');
+  await worker.run('serve');
+  return worker;
+}
+
 /** Templates are built once for the whole run; servers find them through ATOLL_LAYERS. */
 export function layersDirectoryOf(directory: string): string {
   return join(directory, 'layers');

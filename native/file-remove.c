@@ -4,24 +4,16 @@
  * Always true: no symbolic link is followed and no other mount is entered; only what was reached by descriptors from
  * the directory that was named is removed.
  */
+#include "directory.h"
 #include "paths.h"
 #include "walk.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #define PASSES_MAX 16 /* over one directory into which somebody keeps putting things */
-
-struct entry {
-	uint64_t inode;
-	int64_t offset;
-	uint16_t length;
-	uint8_t type;
-	char name[];
-};
 
 /* Removes a file or an empty directory: 0, 1 when it is a directory with something in it, -1 with errno. */
 static int remove_entry(int directory, const char *name, bool likely_directory)
@@ -42,27 +34,22 @@ static int remove_entry(int directory, const char *name, bool likely_directory)
 /* Removes what can be removed here: 0 when nothing is left, 1 with the name of a directory to enter, -1 with errno. */
 static int empty(int directory, char name[NAME_MAX + 1])
 {
-	_Alignas(8) char bytes[32768];
+	struct directory_reader reader;
+	const struct directory_entry *entry;
 	for (int pass = 0; pass < PASSES_MAX; pass++) {
 		bool found = false;
-		long count;
-		if (lseek(directory, 0, SEEK_SET) < 0)
+		int more;
+		if (directory_begin(&reader, directory) < 0)
 			return -1;
-		while ((count = syscall(SYS_getdents64, directory, bytes, sizeof(bytes))) > 0) {
-			for (long at = 0; at < count;) {
-				const struct entry *entry = (const struct entry *)(bytes + at);
-				at += entry->length;
-				if (is_dots(entry->name))
-					continue;
-				found = true;
-				int result = remove_entry(directory, entry->name, entry->type == 4);
-				if (result > 0)
-					strcpy(name, entry->name);
-				if (result != 0)
-					return result;
-			}
+		while ((more = directory_next(&reader, &entry)) > 0) {
+			found = true;
+			int result = remove_entry(directory, entry->name, entry->type == 4);
+			if (result > 0)
+				strcpy(name, entry->name);
+			if (result != 0)
+				return result;
 		}
-		if (count < 0)
+		if (more < 0)
 			return -1;
 		/* Removing while listing may pass over entries; a pass that finds nothing is the end. */
 		if (!found)

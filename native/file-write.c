@@ -123,14 +123,16 @@ static uint16_t begin(void)
 static int dress(bool fresh)
 {
 	uint32_t uid = KEEP, gid = KEEP, mode = writing.mode;
+	bool owned = (writing.flags & OWNER) != 0;
 	if (fresh && writing.exists) {
 		uid = writing.old.st_uid;
 		gid = writing.old.st_gid;
-		if (mode == KEEP)
-			mode = writing.old.st_mode & 07777;
 	}
-	if ((writing.flags & OWNER) != 0) {
-		if (fchown(writing.file, writing.uid, writing.gid) < 0)
+	/* Also in place when the owner changes: that takes the set-id bits away. */
+	if ((fresh || owned) && writing.exists && mode == KEEP)
+		mode = writing.old.st_mode & 07777;
+	if (owned) {
+		if (fchown(writing.file, writing.uid == KEEP ? uid : writing.uid, writing.gid == KEEP ? gid : writing.gid) < 0)
 			return -1;
 	} else if (uid != KEEP && (uid != geteuid() || gid != getegid()) && fchown(writing.file, uid, gid) < 0) {
 		/* The old owner cannot be kept; then neither can what its mode granted to run as it. */

@@ -1,6 +1,8 @@
 /* See paths.h. */
 #include "paths.h"
 
+#include "directory.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>
@@ -44,11 +46,6 @@ bool paths_at(const struct request *request, size_t offset, const char **first, 
 	*first = at;
 	*second = middle + 1;
 	return path_valid(request, at) && (any || path_valid(request, middle + 1));
-}
-
-bool is_dots(const char *name)
-{
-	return name[0] == '.' && (name[1] == 0 || (name[1] == '.' && name[2] == 0));
 }
 
 /* Opens `path` below `base`, making each directory that is missing. */

@@ -36,7 +36,6 @@ int write_all(int file, const uint8_t *bytes, size_t length);
 int open_regular(int directory, const char *name, int flags, struct stat *info);
 /* The target of a symbolic link, or NULL. Valid until the next call. */
 const char *link_target(int directory, const char *name);
-bool is_dots(const char *name);
 /* Whether it is one of temporary_name's. */
 bool is_temporary(const char *name);
 void fault_errno(const struct request *request, const char *text);

@@ -10,6 +10,7 @@
  */
 #include "remove.h"
 
+#include "directory.h"
 #include "report.h"
 
 #include <dirent.h>
@@ -22,7 +23,6 @@
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/stat.h>
-#include <sys/syscall.h>
 #include <sys/vfs.h>
 #include <unistd.h>
 
@@ -33,14 +33,6 @@
 #define CGROUP_SUPER_MAGIC 0x27e0eb
 #endif
 #define DIRECTORY_FLAGS (O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK)
-
-struct entry {
-	uint64_t inode;
-	int64_t offset;
-	uint16_t length;
-	uint8_t type;
-	char name[];
-};
 
 /* A directory on the way down: what it is called in its parent, and which it is. */
 struct level {
@@ -94,7 +86,7 @@ static int push(const struct stat *info, const char *name)
 	return 0;
 }
 
-static bool is_directory(int directory, const struct entry *entry)
+static bool is_directory(int directory, const struct directory_entry *entry)
 {
 	struct stat info;
 	if (entry->type != DT_UNKNOWN)
@@ -102,47 +94,37 @@ static bool is_directory(int directory, const struct entry *entry)
 	return fstatat(directory, entry->name, &info, AT_SYMLINK_NOFOLLOW) == 0 && S_ISDIR(info.st_mode);
 }
 
-static bool is_dots(const char *name)
-{
-	return name[0] == '.' && (name[1] == 0 || (name[1] == '.' && name[2] == 0));
-}
-
 /* Removes the files of a directory and stops at the first subdirectory: 1 with its name, 0 when none is left, -1. */
 static int empty_files(int directory, char *name, size_t size)
 {
-	_Alignas(8) char bytes[32768];
+	struct directory_reader reader;
+	const struct directory_entry *entry;
 	bool removed;
 	do {
+		int more;
 		removed = false;
-		if (lseek(directory, 0, SEEK_SET) < 0)
+		if (directory_begin(&reader, directory) < 0)
 			return -1;
-		long count;
-		while ((count = syscall(SYS_getdents64, directory, bytes, sizeof(bytes))) > 0) {
-			for (long at = 0; at < count;) {
-				struct entry *entry = (struct entry *)(bytes + at);
-				at += entry->length;
-				if (is_dots(entry->name))
+		while ((more = directory_next(&reader, &entry)) > 0) {
+			if (is_directory(directory, entry)) {
+				if (unlinkat(directory, entry->name, AT_REMOVEDIR) == 0) {
+					removed = true;
 					continue;
-				if (is_directory(directory, entry)) {
-					if (unlinkat(directory, entry->name, AT_REMOVEDIR) == 0) {
-						removed = true;
-						continue;
-					}
-					if (errno == ENOENT)
-						continue;
-					if (strlen(entry->name) >= size)
-						return -1;
-					strcpy(name, entry->name);
-					return 1;
 				}
-				if (groups_only)
+				if (errno == ENOENT)
 					continue;
-				if (remove_file(directory, entry->name) < 0)
+				if (strlen(entry->name) >= size)
 					return -1;
-				removed = true;
+				strcpy(name, entry->name);
+				return 1;
 			}
+			if (groups_only)
+				continue;
+			if (remove_file(directory, entry->name) < 0)
+				return -1;
+			removed = true;
 		}
-		if (count < 0)
+		if (more < 0)
 			return -1;
 		/* Removing while listing may skip entries; look again until a pass finds nothing. */
 	} while (removed);

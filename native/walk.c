@@ -2,6 +2,7 @@
 #include "walk.h"
 
 #include "arena.h"
+#include "directory.h"
 #include "paths.h"
 
 #include <errno.h>
@@ -9,23 +10,14 @@
 #include <linux/magic.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <sys/syscall.h>
 #include <sys/vfs.h>
 #include <unistd.h>
 
 #define KEPT_DESCRIPTORS 128
 #define NAMES_MAX (48u << 20) /* bytes of the names of one directory */
 
-struct entry {
-	uint64_t inode;
-	int64_t offset;
-	uint16_t length;
-	uint8_t type;
-	char name[];
-};
-
 /* Appends one name: false without memory, or past the bound. */
-static bool add_name(struct names *names, size_t *used, size_t *places, const struct entry *entry)
+static bool add_name(struct names *names, size_t *used, size_t *places, const struct directory_entry *entry)
 {
 	size_t length = strlen(entry->name) + 2;
 	if (*used + length > NAMES_MAX)
@@ -77,27 +69,22 @@ static bool sort(struct names *names)
 
 int names_read(int directory, struct names *names)
 {
-	_Alignas(8) char bytes[32768];
+	struct directory_reader reader;
+	const struct directory_entry *entry;
 	size_t used = 0, places = 0;
-	long count;
+	int more;
 	*names = (struct names){ 0 };
-	if (lseek(directory, 0, SEEK_SET) < 0)
+	if (directory_begin(&reader, directory) < 0)
 		return -1;
-	while ((count = syscall(SYS_getdents64, directory, bytes, sizeof(bytes))) > 0) {
-		for (long at = 0; at < count;) {
-			const struct entry *entry = (const struct entry *)(bytes + at);
-			at += entry->length;
-			if (is_dots(entry->name))
-				continue;
-			if (!add_name(names, &used, &places, entry)) {
-				names_free(names);
-				errno = ENOMEM;
-				return -1;
-			}
+	while ((more = directory_next(&reader, &entry)) > 0) {
+		if (!add_name(names, &used, &places, entry)) {
+			names_free(names);
+			errno = ENOMEM;
+			return -1;
 		}
 	}
-	if (count < 0 || !sort(names)) {
-		int error = count < 0 ? errno : ENOMEM;
+	if (more < 0 || !sort(names)) {
+		int error = more < 0 ? errno : ENOMEM;
 		names_free(names);
 		errno = error;
 		return -1;

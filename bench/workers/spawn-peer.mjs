@@ -3,6 +3,7 @@
  * stripping types would make the process larger, and Node's spawn takes time in proportion to that.
  */
 import { spawn } from 'node:child_process';
+import { servePlainJobs } from './serve-plain-jobs.mjs';
 
 const jobs = {
   /** Milliseconds for one. */
@@ -35,12 +36,4 @@ function runOne() {
   });
 }
 
-process.on('SIGINT', () => {});
-process.on('message', async ({ id, job, options }) => {
-  try {
-    process.send({ id, result: await jobs[job](options) });
-  } catch (error) {
-    process.send({ id, error: String(error) });
-  }
-});
-process.once('disconnect', () => process.exit());
+servePlainJobs(jobs);

@@ -1,9 +1,21 @@
 /** How files stand in the API, and back. */
-import { type FileEntry, type FileView, PlatformError } from '../protocol/index.ts';
+import {
+  type FileChange,
+  type FileChangeView,
+  type FileEntry,
+  type FileView,
+  PlatformError,
+} from '../protocol/index.ts';
 
 export function viewOfFile(entry: FileEntry): FileView {
   const { modifiedAtMs, mode, ...rest } = entry;
   return { ...rest, mode: mode.toString(8).padStart(3, '0'), modifiedAt: new Date(modifiedAtMs).toISOString() };
+}
+
+export function viewOfChange(change: FileChange): FileChangeView {
+  if (change.kind === 'deleted') return { ...change, entry: null };
+  const entry = viewOfFile(change.entry);
+  return { kind: change.kind, path: entry.path, pathBase64: entry.pathBase64, entry };
 }
 
 export function modeOf(text: string | undefined): number | null {

@@ -12,6 +12,7 @@ import type {
   FileEventView,
   FileOrder,
   FileView,
+  Id,
   NodeApi,
   QueryOf,
   ResultOf,
@@ -22,7 +23,7 @@ import type {
 import type { SandboxRecord } from '../store/index.ts';
 import type { Caller } from './caller.ts';
 import type { ControlContext } from './context.ts';
-import { checkFileCursor, modeOf, ownerOf, viewOfFile } from './file-views.ts';
+import { checkFileCursor, modeOf, ownerOf, viewOfChange, viewOfFile } from './file-views.ts';
 import { filterEvents } from './file-watch.ts';
 import { holdContent, inDoubt } from './keyed-content.ts';
 import type { LeaseGate } from './lease-gate.ts';
@@ -110,6 +111,20 @@ export class Files {
       node.fileAction({ ...order, action: { kind: 'list', path: placed(path), depth, limit, after } }),
     );
     return { items: list.entries.map(viewOfFile), nextCursor: list.next };
+  }
+
+  async changes(
+    caller: Caller,
+    sandboxId: SandboxId,
+    conditions: Conditions,
+    query: Query<'listFileChanges'>,
+  ): Promise<ResultOf<Routes['listFileChanges']>> {
+    const { path, limit, user, session, since = null } = query;
+    const asked = { caller, sandboxId, conditions, user, session };
+    const { changes, cursor, hasMore } = await this.#look(asked, (node, order, placed) =>
+      node.fileChanges({ ...order, path: placed(path), since, limit }),
+    );
+    return { items: changes.map(viewOfChange), cursor: cursor as Id<'mark'>, hasMore };
   }
 
   async makeDirectory(

@@ -56,9 +56,32 @@ test('what changes a process needs the lease and the life; what looks at it does
   await expect(processes.remove(rig.caller, address, { generation: 9 })).rejects.toMatchObject({
     code: 'stale_generation',
   });
-  expect((await processes.get(rig.caller, address)).id).toBe(process);
+  expect((await processes.get(rig.caller, address, {})).id).toBe(process);
   const query = { encoding: 'utf8' } as const;
-  expect((await processes.output(rig.caller, address, query, never)).items).toEqual([]);
+  expect((await processes.output(rig.caller, address, {}, query, never)).items).toEqual([]);
+});
+
+test('a look that names an earlier life is refused as stale, also after the sandbox was started again', async () => {
+  rig = await ControlRig.open();
+  const { id, generation } = await rig.create();
+  const address = { sandboxId: id, process: (await start(id)).id };
+  const { processes } = rig.control;
+  expect((await processes.get(rig.caller, address, { generation })).id).toBe(address.process);
+  await rig.stop(id);
+  expect((await processes.get(rig.caller, address, { generation })).id).toBe(address.process);
+  await rig.start(id);
+  const stale = { code: 'stale_generation', details: { generation: generation + 1 } };
+  const earlier = { generation };
+  const query = { encoding: 'utf8' } as const;
+  await expect(processes.get(rig.caller, address, earlier)).rejects.toMatchObject(stale);
+  await expect(processes.output(rig.caller, address, earlier, query, never)).rejects.toMatchObject(stale);
+  await expect(processes.follow(rig.caller, address, earlier, query, never).next()).rejects.toMatchObject(stale);
+  await expect(processes.list(rig.caller, id, earlier, { limit: 10 })).rejects.toMatchObject(stale);
+  const wait = { for: 'exit', timeoutMs: 0 } as const;
+  await expect(processes.wait(rig.caller, address, earlier, wait, never)).rejects.toMatchObject(stale);
+  const port = { sandboxId: id, port: 80 };
+  const probe = routes.probePort.query.parse({});
+  await expect(processes.probePort(rig.caller, port, earlier, probe, never)).rejects.toMatchObject(stale);
 });
 
 test("another team's sandbox is not found, whatever is asked of its processes", async () => {
@@ -69,9 +92,9 @@ test("another team's sandbox is not found, whatever is asked of its processes", 
   const address = { sandboxId: id, process };
   const { processes } = rig.control;
   const refused = { code: 'sandbox_not_found' };
-  await expect(processes.get(stranger, address)).rejects.toMatchObject(refused);
-  await expect(processes.output(stranger, address, { encoding: 'utf8' }, never)).rejects.toMatchObject(refused);
-  await expect(processes.list(stranger, id, { limit: 10 })).rejects.toMatchObject(refused);
+  await expect(processes.get(stranger, address, {})).rejects.toMatchObject(refused);
+  await expect(processes.output(stranger, address, {}, { encoding: 'utf8' }, never)).rejects.toMatchObject(refused);
+  await expect(processes.list(stranger, id, {}, { limit: 10 })).rejects.toMatchObject(refused);
   await expect(processes.killAll(stranger, id, {}, { signal: 'KILL' })).rejects.toMatchObject(refused);
 });
 

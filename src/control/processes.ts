@@ -95,14 +95,14 @@ export class Processes {
     throw new PlatformError('operation_in_doubt', message, { details });
   }
 
-  async get(caller: Caller, address: ProcessAddress): Promise<ProcessView> {
-    const { order, nodeId } = await this.#order(caller, address);
+  async get(caller: Caller, address: ProcessAddress, conditions: Conditions): Promise<ProcessView> {
+    const { order, nodeId } = await this.#order(caller, address, conditions);
     const found = await this.#context.nodes.call(nodeId, (node) => node.getProcess(order));
     return processViewOf(found, address.sandboxId);
   }
 
-  async list(caller: Caller, sandboxId: SandboxId, query: QueryOf<Routes['listProcesses']>) {
-    const record = await this.#records.get(caller, sandboxId);
+  async list(caller: Caller, sandboxId: SandboxId, conditions: Conditions, query: QueryOf<Routes['listProcesses']>) {
+    const record = await this.#inLife(caller, sandboxId, conditions);
     const { sessionId = null, cursor: after = null, limit } = query;
     const order = { ...lifeOrderOf(record), sessionId, after, limit };
     const page = await this.#context.nodes.call(record.nodeId, (node) => node.listProcesses(order));
@@ -110,8 +110,14 @@ export class Processes {
   }
 
   /** One page of what is there now. */
-  async output(caller: Caller, address: ProcessAddress, query: OutputQuery, signal: AbortSignal) {
-    const { processId, nodeId, order } = await this.#known(caller, address);
+  async output(
+    caller: Caller,
+    address: ProcessAddress,
+    conditions: Conditions,
+    query: OutputQuery,
+    signal: AbortSignal,
+  ) {
+    const { processId, nodeId, order } = await this.#known(caller, address, conditions);
     let cursor = query.cursor === undefined ? 0 : parseOutputCursor(processId, query.cursor);
     const items: ProcessOutputItem[] = [];
     let bytes = 0;
@@ -132,10 +138,11 @@ export class Processes {
   async *follow(
     caller: Caller,
     address: ProcessAddress,
+    conditions: Conditions,
     query: OutputQuery,
     signal: AbortSignal,
   ): AsyncGenerator<ProcessOutputItem, void> {
-    const { processId, nodeId, order } = await this.#known(caller, address);
+    const { processId, nodeId, order } = await this.#known(caller, address, conditions);
     const cursor = query.cursor === undefined ? 0 : parseOutputCursor(processId, query.cursor);
     for await (const item of this.#follow(nodeId, { ...order, cursor, live: true }, signal)) {
       yield itemViewOf(item, { processId, encoding: query.encoding });
@@ -190,10 +197,11 @@ export class Processes {
   async wait(
     caller: Caller,
     address: ProcessAddress,
+    conditions: Conditions,
     query: QueryOf<Routes['waitProcess']>,
     signal: AbortSignal,
   ): Promise<ProcessView> {
-    const { order, nodeId } = await this.#order(caller, address);
+    const { order, nodeId } = await this.#order(caller, address, conditions);
     const wanted = { ...order, for: query.for, timeoutMs: query.timeoutMs };
     const process = await this.#context.nodes.call(nodeId, (node) => node.waitProcess(wanted, signal));
     return processViewOf(process, address.sandboxId);
@@ -209,10 +217,11 @@ export class Processes {
   async probePort(
     caller: Caller,
     params: { readonly sandboxId: SandboxId; readonly port: number },
+    conditions: Conditions,
     query: QueryOf<Routes['probePort']>,
     signal: AbortSignal,
   ): Promise<PortReport> {
-    const record = await this.#records.get(caller, params.sandboxId);
+    const record = await this.#inLife(caller, params.sandboxId, conditions);
     if (record.state.kind !== 'running') throw notRunning(record);
     const family = query.family === undefined ? null : query.family === '4' ? 4 : 6;
     const { timeoutMs, path: httpPath = null } = query;
@@ -248,21 +257,27 @@ export class Processes {
   }
 
   async #running(caller: Caller, sandboxId: SandboxId, conditions: Conditions): Promise<SandboxRecord> {
-    const record = await this.#records.get(caller, sandboxId);
-    checkGeneration(record, conditions);
+    const record = await this.#inLife(caller, sandboxId, conditions);
     if (record.state.kind !== 'running') throw notRunning(record);
     await this.#records.checkLease(record, conditions);
     return record;
   }
 
-  async #order(caller: Caller, address: ProcessAddress) {
-    const record = await this.#records.get(caller, address.sandboxId);
+  /** Of an earlier life nothing is found: whoever names one hears that, and not that there is no such process. */
+  async #inLife(caller: Caller, sandboxId: SandboxId, conditions: Conditions): Promise<SandboxRecord> {
+    const record = await this.#records.get(caller, sandboxId);
+    checkGeneration(record, conditions);
+    return record;
+  }
+
+  async #order(caller: Caller, address: ProcessAddress, conditions: Conditions) {
+    const record = await this.#inLife(caller, address.sandboxId, conditions);
     return { nodeId: record.nodeId, order: { ...lifeOrderOf(record), process: address.process } };
   }
 
   /** With its id, which cursors carry, where the caller gave a name. */
-  async #known(caller: Caller, address: ProcessAddress) {
-    const { nodeId, order } = await this.#order(caller, address);
+  async #known(caller: Caller, address: ProcessAddress, conditions: Conditions) {
+    const { nodeId, order } = await this.#order(caller, address, conditions);
     if (isId('process', address.process)) return { nodeId, order, processId: address.process };
     const { processId } = await this.#context.nodes.call(nodeId, (node) => node.getProcess(order));
     return { nodeId, processId, order: { ...order, process: processId as string } };

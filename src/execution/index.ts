@@ -5,6 +5,7 @@ export { InitRefusal } from './control-connection.ts';
 export { type ExecContext, exec } from './exec.ts';
 export { fileAction } from './files/actions.ts';
 export type { FileContext } from './files/call.ts';
+export { fileChanges, type TreeMarks } from './files/changes.ts';
 export { readFile, readTree, writeFile, writeTree } from './files/transfers.ts';
 export { watchFiles } from './files/watch.ts';
 export { findRun } from './find-run.ts';

@@ -30,6 +30,8 @@ export interface JournalPart {
 
 export class JournalReader {
   readonly #directory: FileHandle;
+  /** The segment that was read last, while there is more in it: the next read needs neither to look for it nor to open it. */
+  #current: { readonly start: number; readonly file: FileHandle } | undefined;
 
   private constructor(directory: FileHandle) {
     this.#directory = directory;
@@ -48,6 +50,7 @@ export class JournalReader {
   }
 
   async close(): Promise<void> {
+    await this.#letGo();
     await this.#directory.close();
   }
 
@@ -66,9 +69,10 @@ export class JournalReader {
 
   /** Refuses a cursor that is beyond the end, or within a record. One that is before what is kept is good. */
   async check(cursor: number): Promise<void> {
+    if (cursor === 0) return;
     for (let attempt = 0; ; attempt++) {
       const segments = await this.#segments();
-      if (cursor === 0 || cursor < (segments[0] ?? 0)) return;
+      if (cursor < (segments[0] ?? 0)) return;
       const segment = segments.findLast((start) => start <= cursor);
       if (segment === undefined) throw badCursor(cursor);
       const reached = await this.#withSegment(segment, (file) => walk(file, { from: segment, until: cursor }));
@@ -80,6 +84,8 @@ export class JournalReader {
 
   /** What follows the cursor now: at least one record if there is one. */
   async read(cursor: number): Promise<JournalPart> {
+    const more = await this.#readOn(cursor);
+    if (more !== undefined) return more;
     for (let attempt = 0; ; attempt++) {
       const segments = await this.#segments();
       const first = segments[0];
@@ -98,22 +104,36 @@ export class JournalReader {
     options: { readonly from: number; readonly following: number | undefined },
   ): Promise<{ records: JournalRecord[]; next: number } | undefined> {
     const { from, following } = options;
-    const bytes = await this.#withSegment(segment, (file) => readAt(file, from - segment));
-    if (bytes === undefined) return undefined;
-    const records: JournalRecord[] = [];
-    let next = from;
-    for (;;) {
-      const record = parseRecord(bytes, { at: next - from, offset: from });
-      if (record === undefined) break;
-      records.push(record);
-      next = record.end;
-    }
+    const file = await this.#openSegment(segment);
+    if (file === undefined) return undefined;
+    this.#current = { start: segment, file };
+    const { records, next } = recordsIn(await readAt(file, from - segment), from);
+    if (records.length === 0) await this.#letGo();
     if (following !== undefined && next > following) throw new MalformedFrame('A segment reaches into the next one.');
     // The list may be older than what was read, so a segment that ends early was not yet complete, or it is broken.
     if (records.length === 0 && following !== undefined) {
       throw new MalformedFrame(`A journal has a gap at ${next}; the next segment begins at ${following}.`);
     }
     return { records, next };
+  }
+
+  /** More of the segment that was read last. One that init has removed meanwhile is still there for who holds it. */
+  async #readOn(cursor: number): Promise<JournalPart | undefined> {
+    const current = this.#current;
+    if (current === undefined) return undefined;
+    const position = cursor - current.start;
+    if (position >= 0 && position < segmentLimitBytes) {
+      const { records, next } = recordsIn(await readAt(current.file, position), cursor);
+      if (records.length > 0) return { removedBytes: 0, records, next };
+    }
+    await this.#letGo();
+    return undefined;
+  }
+
+  async #letGo(): Promise<void> {
+    const file = this.#current?.file;
+    this.#current = undefined;
+    await file?.close();
   }
 
   async #segments(): Promise<number[]> {
@@ -131,6 +151,17 @@ export class JournalReader {
   }
 
   async #withSegment<Result>(start: number, work: (file: FileHandle) => Promise<Result>): Promise<Result | undefined> {
+    const file = await this.#openSegment(start);
+    if (file === undefined) return undefined;
+    try {
+      return await work(file);
+    } finally {
+      await file.close();
+    }
+  }
+
+  /** `undefined` when it is gone. */
+  async #openSegment(start: number): Promise<FileHandle | undefined> {
     let file: FileHandle;
     try {
       // A FIFO of this name must not hold us, and a symlink must not lead us.
@@ -140,19 +171,30 @@ export class JournalReader {
       if (isCode(error, 'ENOENT')) return undefined;
       throw error;
     }
-    try {
-      const stat = await file.stat();
-      if (!stat.isFile() || stat.size > segmentLimitBytes)
-        throw new MalformedFrame('A segment is no file of a journal.');
-      return await work(file);
-    } finally {
-      await file.close();
-    }
+    const isSegment = await file.stat().then(
+      (stat) => stat.isFile() && stat.size <= segmentLimitBytes,
+      () => false,
+    );
+    if (isSegment) return file;
+    await file.close();
+    throw new MalformedFrame('A segment is no file of a journal.');
   }
 
   /** Through the descriptor: a directory that is renamed or replaced meanwhile is still the same one. */
   #path(): string {
     return `/proc/self/fd/${this.#directory.fd}`;
+  }
+}
+
+/** The whole records in these bytes, which begin at `from`. */
+function recordsIn(bytes: Buffer, from: number): { readonly records: JournalRecord[]; readonly next: number } {
+  const records: JournalRecord[] = [];
+  let next = from;
+  for (;;) {
+    const record = parseRecord(bytes, { at: next - from, offset: from });
+    if (record === undefined) return { records, next };
+    records.push(record);
+    next = record.end;
   }
 }
 

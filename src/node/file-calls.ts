@@ -2,6 +2,7 @@
 import {
   type FileContext,
   fileAction,
+  fileChanges,
   type InitClient,
   readFile,
   readTree,
@@ -14,6 +15,8 @@ import {
   type FileActionKind,
   type FileActionOrder,
   type FileAnswers,
+  type FileChanges,
+  type FileChangesOrder,
   type FileContent,
   type FileEntry,
   type FileEvent,
@@ -27,6 +30,7 @@ import {
   type WriteTreeOrder,
   type WrittenTree,
 } from '../protocol/index.ts';
+import { FileMarks } from './file-marks.ts';
 import type { NodeRecord } from './node-record.ts';
 import { admitExec, admitLook } from './order-rules.ts';
 
@@ -34,6 +38,9 @@ import { admitExec, admitLook } from './order-rules.ts';
 export type FindSandbox = (order: FileOrder) => {
   readonly record: NodeRecord;
   readonly client: InitClient | undefined;
+  /** The sandbox's own, on this machine. */
+  readonly directory: string;
+  readonly nowMs: number;
 };
 
 const looks: ReadonlySet<FileActionKind> = new Set(['stat', 'list']);
@@ -50,6 +57,13 @@ export class FileCalls implements NodeFiles {
     checkPaths('path' in action ? [action.path] : [action.from, action.to]);
     const context = looks.has(action.kind) ? this.#look(order) : this.#change(order);
     return await fileAction<Kind>(context, order.action);
+  }
+
+  async fileChanges(order: FileChangesOrder): Promise<FileChanges> {
+    checkPaths([order.path]);
+    const context = this.#look(order);
+    const { directory, nowMs } = this.#find(order);
+    return await fileChanges(context, order, { marks: new FileMarks(directory), nowMs });
   }
 
   async readFile(order: ReadFileOrder, signal?: AbortSignal): Promise<FileContent> {

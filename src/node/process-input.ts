@@ -4,7 +4,7 @@
  */
 import { setTimeout as delay } from 'node:timers/promises';
 import { InitRefusal, inputLimitBytes, refusalCodes } from '../execution/index.ts';
-import { PlatformError, type WriteStdinOrder } from '../protocol/index.ts';
+import { isPlatformError, PlatformError, type WriteStdinOrder } from '../protocol/index.ts';
 import type { ProcessEntry } from './process-entry.ts';
 import type { ProcessTable } from './process-table.ts';
 
@@ -33,7 +33,10 @@ export async function writeInput(
     await send(table, entry, bytes.subarray(at, at + inputLimitBytes));
   }
   if (order.close) {
-    await send(table, entry, new Uint8Array());
+    // A process that had what it wanted may have ended meanwhile: its input is closed, which is what was asked for.
+    await send(table, entry, new Uint8Array()).catch((error: unknown) => {
+      if (!isPlatformError(error, 'stdin_closed')) throw error;
+    });
     entry.record = { ...entry.record, stdinOpen: false };
     await table.save(entry);
   }

@@ -100,7 +100,8 @@ export class SandboxNode implements NodeApi {
   readonly #ends = new AtMost(endsAtOnce);
   readonly #files = new FileCalls((order) => {
     this.#refuseWhenClosing();
-    return this.#get(order.sandboxId);
+    const { sandboxId } = order;
+    return { ...this.#get(sandboxId), directory: this.#paths.sandbox(sandboxId), nowMs: this.#clock.nowMs() };
   });
   readonly #processes: SandboxProcesses;
   readonly #background = new Set<Promise<void>>();
@@ -262,6 +263,7 @@ export class SandboxNode implements NodeApi {
   }
 
   readonly fileAction: NodeApi['fileAction'] = (order) => this.#files.fileAction(order);
+  readonly fileChanges: NodeApi['fileChanges'] = (order) => this.#files.fileChanges(order);
   readonly readFile: NodeApi['readFile'] = (order, signal) => this.#files.readFile(order, signal);
   readonly writeFile: NodeApi['writeFile'] = (order, bytes, signal) => this.#files.writeFile(order, bytes, signal);
   readonly readTree: NodeApi['readTree'] = (order, signal) => this.#files.readTree(order, signal);

@@ -21,6 +21,7 @@ export const idPrefixes = {
   process: 'prc',
   session: 'ses',
   terminal: 'trm',
+  mark: 'mrk',
 } as const;
 
 export type IdKind = keyof typeof idPrefixes;

@@ -47,6 +47,9 @@ export type {
   FileActionKind,
   FileActionOrder,
   FileAnswers,
+  FileChange,
+  FileChanges,
+  FileChangesOrder,
   FileContent,
   FileEntry,
   FileEvent,
@@ -113,7 +116,7 @@ export { commonErrors, conditionHeaders, mutationErrors, scopes } from './route.
 export type { EventView } from './routes/events.ts';
 export type { ExecResult } from './routes/exec.ts';
 export { execLimits } from './routes/exec.ts';
-export type { FileEventView, FileView } from './routes/files.ts';
+export type { FileChangeView, FileEventView, FileView } from './routes/files.ts';
 export { fileLimits } from './routes/files.ts';
 export type { RouteName } from './routes/index.ts';
 export { routes } from './routes/index.ts';

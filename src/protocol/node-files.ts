@@ -123,6 +123,27 @@ export interface WriteFileOrder extends FileOrder {
     | { readonly kind: 'etag'; readonly etag: string };
 }
 
+export interface FileChangesOrder extends FileOrder {
+  readonly path: string;
+  /** `cursor` of the look to compare with; null: this is the first. */
+  readonly since: string | null;
+  readonly limit: number;
+}
+
+/** What differs from the earlier look. Of a directory only what it is itself: what is in it differs by itself. */
+export type FileChange =
+  | { readonly kind: 'created' | 'modified'; readonly entry: FileEntry }
+  | { readonly kind: 'deleted'; readonly path: string; readonly pathBase64: string | null };
+
+export interface FileChanges {
+  /** In the order of a list; none in the first look. */
+  readonly changes: readonly FileChange[];
+  /** This look, to compare with the next time. The newest few of a sandbox are kept. */
+  readonly cursor: string;
+  /** There were more than `limit`: the rest differs from `cursor` too. */
+  readonly hasMore: boolean;
+}
+
 export interface ReadTreeOrder extends FileOrder {
   readonly path: string;
 }
@@ -153,6 +174,8 @@ export type FileEvent =
 
 export interface NodeFiles {
   fileAction<Kind extends FileActionKind>(order: FileActionOrder<Kind>): Promise<FileAnswers[Kind]>;
+  /** Every difference is told, some perhaps twice: see FileChanges. Refuses a cursor that is not kept with `output_dropped`. */
+  fileChanges(order: FileChangesOrder): Promise<FileChanges>;
   readFile(order: ReadFileOrder, signal?: AbortSignal): Promise<FileContent>;
   /** `bytes` that fail, or a signal that aborts, undo the write. */
   writeFile(order: WriteFileOrder, bytes: AsyncIterable<Uint8Array>, signal?: AbortSignal): Promise<FileEntry>;

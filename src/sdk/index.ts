@@ -16,7 +16,16 @@ export type { EventsFrom } from './events.ts';
 export type { ExecOptions, ExecResult } from './exec.ts';
 export type { ByteStream, FileData, FileOwner } from './file-content.ts';
 export type { FileChange, FileWatch, WatchOptions } from './file-watch.ts';
-export type { ChangeOptions, FileEntry, FileOptions, Files, OpenedFile, ReadOptions, WriteOptions } from './files.ts';
+export type {
+  ChangedFile,
+  ChangeOptions,
+  FileEntry,
+  FileOptions,
+  Files,
+  OpenedFile,
+  ReadOptions,
+  WriteOptions,
+} from './files.ts';
 export type { CloneOptions, Git } from './git.ts';
 export type { GitCredentials } from './git-credentials.ts';
 export type { GitBranch, GitFailure, GitFileStatus, GitStatus } from './git-output.ts';

@@ -2,7 +2,7 @@ import { expect, test } from 'vitest';
 import { Connection } from './connection.ts';
 import { followOutput, type OutputItem } from './process-output.ts';
 
-const params = { sandboxId: 'sbx', process: 'prc' };
+const of = { params: { sandboxId: 'sbx', process: 'prc' }, generation: 3 };
 const clock = { nowMs: () => 0, wait: async () => {} };
 
 /** A server that gives each connection one of these bodies and remembers where each asked to go on. */
@@ -38,7 +38,7 @@ test('a stream that breaks off is opened again behind the last item, also when t
     output('c', 'prc.3'),
     ended,
   ]);
-  expect(await read(followOutput(connection, params, { cursor: 'prc.0' }))).toBe('abc<ended>');
+  expect(await read(followOutput(connection, of, { cursor: 'prc.0' }))).toBe('abc<ended>');
   expect(resumed).toEqual(['prc.0', 'prc.2', 'prc.2', 'prc.3']);
 });
 
@@ -46,15 +46,15 @@ test('a refusal that waiting cannot mend is thrown, whether it is the answer or 
   const error = (code: string) =>
     `event: error\ndata: ${JSON.stringify({ error: { code, message: 'no', requestId: 'r' } })}\n\n`;
   const { connection } = serverOf([output('a', 'prc.1') + error('process_not_found')]);
-  await expect(read(followOutput(connection, params, {}))).rejects.toMatchObject({ code: 'process_not_found' });
+  await expect(read(followOutput(connection, of, {}))).rejects.toMatchObject({ code: 'process_not_found' });
   const mended = serverOf([output('a', 'prc.1') + error('node_unavailable'), ended]);
-  expect(await read(followOutput(mended.connection, params, {}))).toBe('a<ended>');
+  expect(await read(followOutput(mended.connection, of, {}))).toBe('a<ended>');
 });
 
 test("the caller's signal ends the reading with its own reason", async () => {
   const stop = new AbortController();
   const { connection } = serverOf([output('a', 'prc.1'), output('b', 'prc.2')]);
-  const items = followOutput(connection, params, { signal: stop.signal });
+  const items = followOutput(connection, of, { signal: stop.signal });
   expect((await items.next()).value).toMatchObject({ kind: 'output', cursor: 'prc.1' });
   stop.abort(new Error('enough'));
   await expect(items.next()).rejects.toThrow('enough');

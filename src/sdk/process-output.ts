@@ -4,7 +4,7 @@
  */
 import { isPlatformError, PlatformError, type ProcessOutputItem, routes } from '../protocol/index.ts';
 import { decodeBase64 } from './base64.ts';
-import type { Connection } from './connection.ts';
+import type { CallOptions, Connection } from './connection.ts';
 import { readServerEvents } from './server-events.ts';
 
 type ExitView = Extract<ProcessOutputItem, { kind: 'exited' }>['exit'];
@@ -29,6 +29,11 @@ export interface OutputFrom {
   readonly signal?: AbortSignal;
 }
 
+/** Which process, of which life. */
+export interface ProcessCall extends CallOptions {
+  readonly params: { readonly sandboxId: string; readonly process: string };
+}
+
 /** Longer than three heartbeats of the server: the connection is dead. */
 const silenceMs = 50_000;
 const reconnectFirstMs = 100;
@@ -38,7 +43,7 @@ const failuresMax = 60;
 
 export async function* followOutput(
   connection: Connection,
-  params: { readonly sandboxId: string; readonly process: string },
+  of: ProcessCall,
   from: OutputFrom,
 ): AsyncGenerator<OutputItem, void, undefined> {
   const { signal } = from;
@@ -46,7 +51,7 @@ export async function* followOutput(
   for (let failures = 0; ; ) {
     signal?.throwIfAborted();
     try {
-      for await (const item of open(connection, params, { cursor, signal })) {
+      for await (const item of open(connection, of, { cursor, signal })) {
         failures = 0;
         cursor = item.cursor;
         yield item;
@@ -63,7 +68,7 @@ export async function* followOutput(
 
 async function* open(
   connection: Connection,
-  params: { readonly sandboxId: string; readonly process: string },
+  of: ProcessCall,
   from: { readonly cursor: string | undefined; readonly signal: AbortSignal | undefined },
 ): AsyncGenerator<OutputItem, void, undefined> {
   const broken = new AbortController();
@@ -72,7 +77,7 @@ async function* open(
     Accept: 'text/event-stream',
     ...(from.cursor !== undefined && { 'Last-Event-ID': from.cursor }),
   };
-  const request = { params, query: { encoding: 'base64' as const }, signal, timeoutMs: null };
+  const request = { ...of, query: { encoding: 'base64' as const }, signal, timeoutMs: null };
   const response = await connection.open(routes.readProcessOutput, request, headers);
   try {
     for await (const message of readServerEvents(response, { silenceMs })) {

@@ -71,7 +71,8 @@ export class Processes {
   /** By id or name. */
   async get(process: string, options: Look = {}): Promise<Process> {
     const { connection, sandboxId } = this.#binding;
-    const view = await connection.call(routes.getProcess, { params: { sandboxId, process }, ...options });
+    const call = { params: { sandboxId, process }, ...this.#binding.bound(options) };
+    const view = await connection.call(routes.getProcess, call);
     return new Process(this.#binding, view);
   }
 
@@ -84,7 +85,7 @@ export class Processes {
     const page = await connection.call(routes.listProcesses, {
       params: { sandboxId },
       query,
-      ...(signal && { signal }),
+      ...this.#binding.bound(definedOf({ signal })),
     });
     return { items: page.items.map((view) => new Process(this.#binding, view)), nextCursor: page.nextCursor };
   }
@@ -102,6 +103,7 @@ export class Processes {
   }
 }
 
+/** A handle belongs to one life of its sandbox: whatever it is asked in a later one is refused with `stale_generation`. */
 export class Process {
   readonly #binding: SandboxBinding;
   #view: ProcessView;
@@ -126,13 +128,13 @@ export class Process {
   }
 
   async refresh(options: Look = {}): Promise<this> {
-    this.#view = await this.#connection.call(routes.getProcess, { params: this.#params, ...options });
+    this.#view = await this.#connection.call(routes.getProcess, { params: this.#params, ...this.#bound(options) });
     return this;
   }
 
   /** Replay, then live, until its tree has ended; takes up again by itself where a connection broke. */
   output(from: OutputFrom = {}): AsyncGenerator<OutputItem, void, undefined> {
-    return followOutput(this.#connection, this.#params, from);
+    return followOutput(this.#connection, { params: this.#params, ...this.#bound({}) }, from);
   }
 
   /** One page of what is there now. */
@@ -140,7 +142,11 @@ export class Process {
     options: Look & { readonly cursor?: string; readonly encoding?: 'utf8' | 'base64' } = {},
   ): Promise<ResultOf<Routes['readProcessOutput']>> {
     const { signal, ...query } = options;
-    return this.#connection.call(routes.readProcessOutput, { params: this.#params, query, ...(signal && { signal }) });
+    return this.#connection.call(routes.readProcessOutput, {
+      params: this.#params,
+      query,
+      ...this.#bound(definedOf({ signal })),
+    });
   }
 
   /** What it wrote to stdout, to the end of its tree. */
@@ -165,7 +171,7 @@ export class Process {
         params: this.#params,
         query,
         timeoutMs: null,
-        ...(signal && { signal }),
+        ...this.#bound(definedOf({ signal })),
       });
       if (wanted === 'exit' ? this.#view.exit !== null : !this.#view.running) return this.#view;
       if (clock.nowMs() >= untilMs) throw new PlatformError('wait_timeout', 'The process had not ended in time.');
@@ -188,7 +194,10 @@ export class Process {
     };
     return this.#within(options, 'The port was not ready in time.', (signal) =>
       pollPort(
-        (probing) => this.#connection.call(routes.probePort, { params: { sandboxId, port }, query, signal: probing }),
+        (probing) => {
+          const call = { params: { sandboxId, port }, query, ...this.#bound({ signal: probing }) };
+          return this.#connection.call(routes.probePort, call);
+        },
         {
           ...options,
           clock: this.#connection.clock,
@@ -214,7 +223,7 @@ export class Process {
     const body = { signal, ...definedOf({ target, graceMs }) };
     this.#view = await this.#connection.call(routes.signalProcess, {
       params: this.#params,
-      ...this.#binding.bound(call),
+      ...this.#bound(call),
       body,
     });
     return this;
@@ -228,7 +237,7 @@ export class Process {
 
   /** Forgets it with its output; it must have ended. */
   async remove(options: CallOptions = {}): Promise<void> {
-    await this.#connection.call(routes.removeProcess, { params: this.#params, ...this.#binding.bound(options) });
+    await this.#connection.call(routes.removeProcess, { params: this.#params, ...this.#bound(options) });
   }
 
   async #writeStdin(
@@ -238,7 +247,7 @@ export class Process {
     const { offset, ...call } = options;
     const answer = await this.#connection.call(routes.writeProcessStdin, {
       params: this.#params,
-      ...this.#binding.bound(call),
+      ...this.#bound(call),
       body: { ...body, ...(offset !== undefined && { offset }) },
     });
     return answer.offset;
@@ -271,6 +280,11 @@ export class Process {
     } finally {
       over.abort();
     }
+  }
+
+  /** The handle's own life, and not the one that the sandbox's handle has gone on to. */
+  #bound(options: CallOptions): CallOptions {
+    return this.#binding.bound({ generation: this.#view.generation, ...options });
   }
 
   get #connection(): Connection {

@@ -22,8 +22,10 @@ export async function* readServerEvents(
     while (true) {
       const { done, value } = await readBefore(reader, options.silenceMs);
       if (done) return;
-      rest += decoder.decode(value, { stream: true });
-      const blocks = rest.split(/\r?\n\r?\n/);
+      const text = decoder.decode(value, { stream: true });
+      rest += text;
+      // Only a line's end can complete a message: a long one is not gone through again with every piece of it.
+      const blocks = text.includes('\n') ? rest.split(rest.includes('\r') ? /\r?\n\r?\n/ : '\n\n') : [rest];
       rest = blocks.pop() ?? '';
       if (rest.length > messageMaxLength) throw new PlatformError('server_unreachable', 'A message has no end.');
       for (const block of blocks) {
@@ -57,7 +59,8 @@ function parseBlock(block: string): ServerEvent | undefined {
   let id: string | undefined;
   let event = 'message';
   const data: string[] = [];
-  for (const line of block.split(/\r?\n/)) {
+  for (const one of block.split('\n')) {
+    const line = one.endsWith('\r') ? one.slice(0, -1) : one;
     const colon = line.indexOf(':');
     if (colon === 0) continue;
     const name = colon === -1 ? line : line.slice(0, colon);

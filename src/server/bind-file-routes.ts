@@ -34,6 +34,9 @@ export function bindFileRoutes(handle: Handle, files: ControlPort['files'], stre
   handle(routes.listFiles, ({ caller, params, conditions, query }) =>
     files.list(caller, params.sandboxId, conditions, query),
   );
+  handle(routes.listFileChanges, ({ caller, params, conditions, query }) =>
+    files.changes(caller, params.sandboxId, conditions, query),
+  );
   handle(routes.makeDirectory, ({ caller, params, conditions, body }) =>
     files.makeDirectory(caller, params.sandboxId, conditions, body),
   );

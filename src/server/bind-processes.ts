@@ -9,12 +9,14 @@ export function bindProcesses(handle: Handle, processes: ProcessesPort, streams:
   handle(routes.startProcess, ({ caller, params, conditions, body }) =>
     processes.start(caller, params.sandboxId, conditions, body),
   );
-  handle(routes.listProcesses, ({ caller, params, query }) => processes.list(caller, params.sandboxId, query));
-  handle(routes.getProcess, ({ caller, params }) => processes.get(caller, params));
-  handle(routes.readProcessOutput, ({ caller, params, query, exchange }) => {
+  handle(routes.listProcesses, ({ caller, params, conditions, query }) =>
+    processes.list(caller, params.sandboxId, conditions, query),
+  );
+  handle(routes.getProcess, ({ caller, params, conditions }) => processes.get(caller, params, conditions));
+  handle(routes.readProcessOutput, ({ caller, params, conditions, query, exchange }) => {
     const from = { ...query, ...lastEventId(exchange) };
-    if (!streams.isWanted(exchange)) return processes.output(caller, params, from, exchange.ending);
-    const items = processes.follow(caller, params, from, exchange.ending);
+    if (!streams.isWanted(exchange)) return processes.output(caller, params, conditions, from, exchange.ending);
+    const items = processes.follow(caller, params, conditions, from, exchange.ending);
     return streams.answerFrom(exchange, items, (item) => item.cursor);
   });
   handle(routes.writeProcessStdin, ({ caller, params, conditions, body }) =>
@@ -26,12 +28,12 @@ export function bindProcesses(handle: Handle, processes: ProcessesPort, streams:
   handle(routes.killProcesses, ({ caller, params, conditions, body }) =>
     processes.killAll(caller, params.sandboxId, conditions, body),
   );
-  handle(routes.waitProcess, ({ caller, params, query, exchange }) =>
-    processes.wait(caller, params, query, exchange.ending),
+  handle(routes.waitProcess, ({ caller, params, conditions, query, exchange }) =>
+    processes.wait(caller, params, conditions, query, exchange.ending),
   );
   handle(routes.removeProcess, ({ caller, params, conditions }) => processes.remove(caller, params, conditions));
-  handle(routes.probePort, ({ caller, params, query, exchange }) =>
-    processes.probePort(caller, params, query, exchange.ending),
+  handle(routes.probePort, ({ caller, params, conditions, query, exchange }) =>
+    processes.probePort(caller, params, conditions, query, exchange.ending),
   );
 }
 

@@ -133,6 +133,12 @@ export interface ControlPort {
     ): Result<'writeFile'>;
     stat(caller: Caller, sandboxId: SandboxId, conditions: Conditions, query: Query<'statFile'>): Result<'statFile'>;
     list(caller: Caller, sandboxId: SandboxId, conditions: Conditions, query: Query<'listFiles'>): Result<'listFiles'>;
+    changes(
+      caller: Caller,
+      sandboxId: SandboxId,
+      conditions: Conditions,
+      query: Query<'listFileChanges'>,
+    ): Result<'listFileChanges'>;
     makeDirectory(
       caller: Caller,
       sandboxId: SandboxId,

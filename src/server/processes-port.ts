@@ -21,11 +21,18 @@ export interface ProcessesPort {
     conditions: Conditions,
     body: Body<'startProcess'>,
   ): Result<'startProcess'>;
-  get(caller: Caller, address: Address): Result<'getProcess'>;
-  list(caller: Caller, sandboxId: SandboxId, query: Query<'listProcesses'>): Result<'listProcesses'>;
+  /** A look names the life it means, if the caller does: one of an earlier life is refused. */
+  get(caller: Caller, address: Address, conditions: Conditions): Result<'getProcess'>;
+  list(
+    caller: Caller,
+    sandboxId: SandboxId,
+    conditions: Conditions,
+    query: Query<'listProcesses'>,
+  ): Result<'listProcesses'>;
   output(
     caller: Caller,
     address: Address,
+    conditions: Conditions,
     query: Query<'readProcessOutput'>,
     signal: AbortSignal,
   ): Result<'readProcessOutput'>;
@@ -33,6 +40,7 @@ export interface ProcessesPort {
   follow(
     caller: Caller,
     address: Address,
+    conditions: Conditions,
     query: Query<'readProcessOutput'>,
     signal: AbortSignal,
   ): AsyncIterable<Shown<ProcessOutputItem>>;
@@ -55,11 +63,18 @@ export interface ProcessesPort {
     body: Body<'killProcesses'>,
   ): Result<'killProcesses'>;
   /** `signal` ends the waiting and nothing else. */
-  wait(caller: Caller, address: Address, query: Query<'waitProcess'>, signal: AbortSignal): Result<'waitProcess'>;
+  wait(
+    caller: Caller,
+    address: Address,
+    conditions: Conditions,
+    query: Query<'waitProcess'>,
+    signal: AbortSignal,
+  ): Result<'waitProcess'>;
   remove(caller: Caller, address: Address, conditions: Conditions): Promise<void>;
   probePort(
     caller: Caller,
     params: { readonly sandboxId: SandboxId; readonly port: number },
+    conditions: Conditions,
     query: Query<'probePort'>,
     signal: AbortSignal,
   ): Result<'probePort'>;

@@ -3,7 +3,6 @@ import { mkdir, readdir, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import {
-  type LifeOrder,
   type NodeApi,
   type NodeEvent,
   type NodeSandbox,
@@ -11,7 +10,7 @@ import {
   type SandboxSettings,
 } from '../../src/protocol/index.ts';
 import type { NodeUnderTest } from '../support/node-harness.ts';
-import { createOrder, execOrder, plainSettings, run } from '../support/node-orders.ts';
+import { createOrder, execOrder, lifeOf, plainSettings, run } from '../support/node-orders.ts';
 
 export function nodeContract(open: () => Promise<NodeUnderTest>): void {
   let harness: NodeUnderTest;
@@ -24,7 +23,6 @@ export function nodeContract(open: () => Promise<NodeUnderTest>): void {
 
   const create = (overrides: Parameters<typeof createOrder>[0] = {}): Promise<NodeSandbox> =>
     node().createSandbox(createOrder(overrides));
-  const lifeOf = ({ mark, generation }: NodeSandbox): LifeOrder => ({ sandboxId: mark.sandboxId, generation });
   const stop = (sandbox: NodeSandbox) => node().stopSandbox({ ...lifeOf(sandbox), graceMs: 100 });
   const settle = (sandbox: NodeSandbox, version: number, settings: Partial<SandboxSettings>) =>
     node().applySettings({ ...lifeOf(sandbox), version, settings: { ...plainSettings, ...settings } });

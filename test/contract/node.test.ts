@@ -2,6 +2,8 @@ import { openDirectNode, openNodeProcess } from '../support/node-harness.ts';
 import { describeWith, requires } from '../support/requires.ts';
 import { nodeContract } from './node.contract.ts';
 import { nodeExecContract } from './node-exec.contract.ts';
+import { nodeFilesContract } from './node-files.contract.ts';
+import { nodeProcessesContract } from './node-processes.contract.ts';
 import { nodeSessionsContract } from './node-sessions.contract.ts';
 
 const describeNode = describeWith(requires.linux, requires.root, requires.cgroups);
@@ -9,11 +11,15 @@ const describeNode = describeWith(requires.linux, requires.root, requires.cgroup
 describeNode('a node called directly', () => {
   nodeContract(() => openDirectNode());
   nodeExecContract(() => openDirectNode());
+  nodeFilesContract(() => openDirectNode());
+  nodeProcessesContract(() => openDirectNode());
   nodeSessionsContract(() => openDirectNode());
 });
 
 describeNode('a node in its own process, over HTTP', () => {
   nodeContract(() => openNodeProcess());
   nodeExecContract(() => openNodeProcess());
+  nodeFilesContract(() => openNodeProcess());
+  nodeProcessesContract(() => openNodeProcess());
   nodeSessionsContract(() => openNodeProcess());
 });

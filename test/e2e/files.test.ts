@@ -90,6 +90,51 @@ test('E117: If-Match and If-None-Match decide between writers', async () => {
   expect(attempts.filter(({ status }) => status === 'fulfilled')).toHaveLength(1);
 });
 
+test('E118: a file that is written with an owner is never seen with another one', async () => {
+  const { files } = sandbox;
+  const owners = { a: { user: 1_001, group: 1_002 }, b: { user: 1_003, group: 1_004 } } as const;
+  // Looks at the same open file twice, so that owner and content are those of one file.
+  const look = `while (!-e "/tmp/owned/stop") { open(my $f, "<", "/tmp/owned/file") or next;
+    my @s = stat $f; my $c = <$f>; next unless defined $c; next if $seen{"$c $s[4]:$s[5]"}++; syswrite STDOUT, "$c $s[4]:$s[5]\\n"; }`;
+  await files.makeDirectory('/tmp/owned');
+  const watcher = await sandbox.processes.start(['perl', '-e', look]);
+  for (let round = 0; round < 100; round++) {
+    for (const [content, owner] of Object.entries(owners)) {
+      const entry = await files.write('/tmp/owned/file', content, { owner });
+      expect([entry.uid, entry.gid, entry.mode]).toEqual([owner.user, owner.group, 0o644]);
+    }
+    await files.remove('/tmp/owned/file');
+  }
+  // The control: in two steps both owners are seen.
+  while (
+    !(await watcher.readOutput({ encoding: 'utf8' })).items.some((item) => JSON.stringify(item).includes('c 0:0'))
+  ) {
+    await files.write('/tmp/owned/file', 'c');
+    await files.chown('/tmp/owned/file', { user: 1_005, group: 1_006 });
+    await files.remove('/tmp/owned/file');
+  }
+  await files.write('/tmp/owned/stop', '');
+  const seen = (await watcher.stdout()).trim().split('\n');
+  expect(seen.filter((pair) => !pair.startsWith('c ')).sort()).toEqual(['a 1001:1002', 'b 1003:1004']);
+});
+
+test('E118: with an owner a replaced file keeps its mode and what the owner does not name, and a refused one is left as it was', async () => {
+  const { files } = sandbox;
+  await sandbox.exec('echo old > /tmp/part; chmod 4750 /tmp/part; chown 1000:1007 /tmp/part; chmod 4750 /tmp/part');
+  expect(await files.write('/tmp/part', 'new', { owner: { user: 1_008 } })).toMatchObject({
+    ...{ uid: 1_008, gid: 1_007, mode: 0o4750 },
+  });
+  expect(await files.append('/tmp/part', 'er', { owner: { user: 1_009 } })).toMatchObject({
+    ...{ uid: 1_009, gid: 1_007, mode: 0o4750, sizeBytes: 5 },
+  });
+  await sandbox.exec('install -d -m 777 /tmp/theirs; echo old > /tmp/theirs/f; chmod 666 /tmp/theirs/f');
+  const before = await files.stat('/tmp/theirs/f');
+  const refused = files.write('/tmp/theirs/f', 'new', { user: 'user', owner: { user: 1_010 } });
+  await expect(refused).rejects.toMatchObject({ code: 'permission_denied' });
+  expect(await files.stat('/tmp/theirs/f')).toEqual(before);
+  expect(await out('ls -A /tmp/theirs')).toBe('f\n');
+});
+
 test('E118: ranges, append, mode and owner', async () => {
   const { files } = sandbox;
   await files.write('/tmp/range', '0123456789');

@@ -158,7 +158,7 @@ test('a process whose init was killed has ended, without a code that nobody saw'
   await own.delete();
 });
 
-test('processes of a stopped sandbox can be read until its next life begins, which has none of them', async () => {
+test('E129: processes of a stopped sandbox can be read until its next life begins, to which a handle of theirs never binds', async () => {
   const own = await platform.client.sandboxes.create();
   const process = await own.processes.start('echo up; sleep 600');
   await process.waitForLog('up');
@@ -166,7 +166,15 @@ test('processes of a stopped sandbox can be read until its next life begins, whi
   expect((await process.refresh()).view).toMatchObject({ running: false, exit: { killed: true, sandboxEnded: true } });
   expect((await outputOf(process)).stdout).toBe('up\n');
   await own.start();
-  await expect(process.refresh()).rejects.toMatchObject({ code: 'process_not_found' });
+  const stale = { code: 'stale_generation' };
+  await expect(process.refresh()).rejects.toMatchObject(stale);
+  await expect(process.wait()).rejects.toMatchObject(stale);
+  await expect(process.readOutput()).rejects.toMatchObject(stale);
+  await expect(process.output().next()).rejects.toMatchObject(stale);
+  await expect(process.kill()).rejects.toMatchObject(stale);
+  await expect(process.remove()).rejects.toMatchObject(stale);
+  // Where the caller names no life, the process is simply not there.
+  await expect(own.processes.get(process.id)).rejects.toMatchObject({ code: 'process_not_found' });
   expect((await own.processes.list()).items).toEqual([]);
   const directory = join(platform.nodeDirectory, 'sandboxes', own.id);
   await vi.waitFor(async () => {

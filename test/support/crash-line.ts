@@ -58,6 +58,7 @@ export class CrashLine {
       exec: (...given) => this.#pass(() => node.exec(...given)),
       findRun: (...given) => this.#pass(() => node.findRun(...given)),
       fileAction: (order) => this.#pass(() => node.fileAction(order)),
+      fileChanges: (order) => this.#pass(() => node.fileChanges(order)),
       readFile: (...given) => this.#pass(() => node.readFile(...given)),
       writeFile: (...given) => this.#pass(() => node.writeFile(...given)),
       readTree: (...given) => this.#pass(() => node.readTree(...given)),

@@ -1,5 +1,5 @@
 /** Files in memory, for tests of the server and the SDK: content by path, and nothing else of a file system. */
-import { type FileContent, type FileEntry, PlatformError } from '../../src/protocol/index.ts';
+import { type FileContent, type FileEntry, newId, PlatformError } from '../../src/protocol/index.ts';
 import type { ControlPort } from '../../src/server/control-port.ts';
 
 export function fakeFileEntry(path: string, sizeBytes: number): FileEntry {
@@ -52,6 +52,7 @@ export class FakeControlFiles {
       items: [...this.contents].map(([path, { length }]) => viewOf(path, length)),
       nextCursor: null,
     }),
+    changes: async () => ({ items: [], cursor: newId('mark'), hasMore: false }),
     makeDirectory: async (_caller, _sandboxId, _conditions, { path }) => viewOf(path, 0),
     move: async (_caller, _sandboxId, _conditions, { to }) => viewOf(to, 0),
     copy: async (_caller, _sandboxId, _conditions, { to }) => viewOf(to, 0),

@@ -239,6 +239,7 @@ export class FakeNode implements NodeApi {
 
   /** Files are not in this fake; a test puts what it needs in their place. */
   fileAction: NodeApi['fileAction'] = noFiles;
+  fileChanges: NodeApi['fileChanges'] = noFiles;
   readFile: NodeApi['readFile'] = noFiles;
   writeFile: NodeApi['writeFile'] = noFiles;
   readTree: NodeApi['readTree'] = noFiles;

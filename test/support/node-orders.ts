@@ -3,6 +3,7 @@ import {
   type CreateSandboxOrder,
   type ExecOrder,
   type ExecOutcome,
+  type LifeOrder,
   type NodeApi,
   type NodeSandbox,
   newId,
@@ -45,6 +46,10 @@ export function createOrder(
     spec: { ...plainSpec, ...overrides.spec },
     settings: { ...plainSettings, ...overrides.settings },
   };
+}
+
+export function lifeOf({ mark, generation }: NodeSandbox): LifeOrder {
+  return { sandboxId: mark.sandboxId, generation };
 }
 
 export function execOrder(sandbox: NodeSandbox, overrides: Partial<ExecOrder>): ExecOrder {

@@ -1,6 +1,6 @@
 /** Files of a sandbox, one verb each. Paths are absolute, or relative to /workspace. */
 import { createReadStream } from 'node:fs';
-import type { FileEntry } from '../../sdk/index.ts';
+import type { ChangedFile, FileEntry } from '../../sdk/index.ts';
 import { parseCount } from '../argument-parsers.ts';
 import { CliError } from '../cli-error.ts';
 import { type AddCommand, withIdempotencyKey } from '../command-adder.ts';
@@ -11,6 +11,7 @@ import { readableBytes, readableFields, readableTable, readableWhen } from '../r
 interface Options {
   readonly user?: string;
   readonly depth?: number;
+  readonly since?: string;
   readonly recursive?: boolean;
   readonly force?: boolean;
   readonly parents?: boolean;
@@ -41,6 +42,18 @@ export const addFiles: AddCommand = (program, actions) => {
           ...(depth !== undefined && { depth }),
         });
         await call.print({ items: entries }, () => tableOf(entries, call.io.nowMs()));
+      }),
+    );
+  verb('changes', 'what differs from an earlier look; without one, a cursor to begin with')
+    .argument('[path]', 'a directory', '.')
+    .option('--since <cursor>', 'what the earlier look was answered with')
+    .action(
+      actions.of<Options, One>(async (call, name, path) => {
+        const { since } = call.options;
+        const { files } = await call.sandbox(name);
+        const found = await files.changes(path, { ...userOf(call.options), ...(since !== undefined && { since }) });
+        await call.print(found, () => (since === undefined ? `${found.cursor}\n` : changesText(found.changes)));
+        if (since !== undefined && !call.isJson) await call.note(`The next time: --since ${found.cursor}`);
       }),
     );
   verb('cat', 'write a file to standard output')
@@ -166,6 +179,10 @@ function tableOf(entries: readonly FileEntry[], nowMs: number): string {
     entry.linkTarget === null ? entry.path : `${entry.path} -> ${entry.linkTarget}`,
   ]);
   return rows.length === 0 ? '' : readableTable(['TYPE', 'MODE', 'OWNER', 'SIZE', 'CHANGED', 'PATH'], rows);
+}
+
+function changesText(changes: readonly ChangedFile[]): string {
+  return changes.map(({ kind, path }) => `${kind.padEnd('modified'.length)} ${path}\n`).join('');
 }
 
 function fieldsOf(entry: FileEntry): (readonly [string, string])[] {

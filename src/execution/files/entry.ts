@@ -15,8 +15,11 @@ export function entryOf(path: string, stat: FileStat, linkTarget: Buffer): FileE
 }
 
 export function entryBelow(directory: string, relative: Buffer, stat: FileStat, linkTarget: Buffer): FileEntry {
-  const above = Buffer.from(directory === '/' ? '/' : `${directory}/`);
-  return entryOfBytes(Buffer.concat([above, relative]), stat, linkTarget);
+  return entryOfBytes(bytesBelow(directory, relative), stat, linkTarget);
+}
+
+export function bytesBelow(directory: string, relative: Buffer): Buffer {
+  return Buffer.concat([Buffer.from(directory === '/' ? '/' : `${directory}/`), relative]);
 }
 
 function entryOfBytes(path: Buffer, stat: FileStat, linkTarget: Buffer): FileEntry {

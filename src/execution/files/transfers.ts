@@ -9,7 +9,7 @@ import {
   type WrittenTree,
 } from '../../protocol/index.ts';
 import { resolveOwner } from './accounts.ts';
-import { change, stat } from './actions.ts';
+import { stat } from './actions.ts';
 import { brokenProtocol, type FileContext, unavailable, unknownOutcome, wantOf } from './call.ts';
 import { absolutePath, entryOf, parseEtag } from './entry.ts';
 import { errorOfFault } from './fault.ts';
@@ -85,17 +85,14 @@ export async function writeFile(
         refuseExisting: expected.kind === 'absent',
         expect,
         mode: order.mode ?? keep,
+        owner,
       }),
     bytes,
     isAtomic: order.how === 'replace',
     signal,
   });
   if (answer.kind !== 'stat') throw unknownOutcome(brokenProtocol(answer));
-  if (owner === null) return entryOf(path, answer.stat, answer.linkTarget);
-  // A new owner takes setuid bits away, so the mode is set with it.
-  const mode = answer.stat.mode;
-  await change(context, path, (request) => requestFrames.mode(request, { path, mode, ...owner }));
-  return await stat(context, path, { follow: true });
+  return entryOf(path, answer.stat, answer.linkTarget);
 }
 
 export async function writeTree(
@@ -159,7 +156,7 @@ async function sendStream(
   let isUsable = false;
   try {
     const number = worker.begin(request.frame);
-    const bytes = await sendData(worker, number, request).catch(async (error: unknown) => {
+    const bytes = await sendData(worker, request).catch(async (error: unknown) => {
       isUsable = await cancelWrite(worker, number);
       throw error;
     });
@@ -178,7 +175,7 @@ async function sendStream(
   }
 }
 
-async function sendData(worker: FileWorker, number: number, request: StreamRequest): Promise<number> {
+async function sendData(worker: FileWorker, request: StreamRequest): Promise<number> {
   const { signal } = request;
   const aborted = Promise.withResolvers<never>();
   aborted.promise.catch(() => {}); // Looked at in a race.
@@ -192,7 +189,7 @@ async function sendData(worker: FileWorker, number: number, request: StreamReque
       const item = await Promise.race([iterator.next(), aborted.promise]);
       if (item.done) return bytes;
       for (let at = 0; at < item.value.byteLength; at += dataBytesMax) {
-        await worker.send(requestFrames.data(number, item.value.subarray(at, at + dataBytesMax)));
+        await worker.sendData(item.value.subarray(at, at + dataBytesMax));
       }
       bytes += item.value.byteLength;
       // A fault: the rest is of no use.

@@ -48,6 +48,7 @@ const types = {
 } as const;
 
 const checkToken = 8;
+export const dataFrameType = types.data;
 
 export interface FileStat {
   readonly type: FileType;
@@ -131,14 +132,23 @@ export const requestFrames = {
       refuseExisting: boolean;
       expect: { inode: bigint; changedNs: bigint } | null;
       mode: number;
+      /** An id of `keep` stays as it is in the file that is replaced. */
+      owner: { uid: number; gid: number } | null;
     },
   ) => {
-    const { append, parents, refuseExisting, expect } = options;
-    const flags = (append ? 1 : 0) | (parents ? 2 : 0) | (refuseExisting ? 4 : 0) | (expect === null ? 0 : 8);
+    const { append, parents, refuseExisting, expect, mode, owner } = options;
+    const flags =
+      (append ? 1 : 0) |
+      (parents ? 2 : 0) |
+      (refuseExisting ? 4 : 0) |
+      (expect === null ? 0 : 8) |
+      (owner === null ? 0 : 16);
     const expected = expect === null ? [] : [bigU64(expect.inode), bigI64(expect.changedNs)];
-    return encodeFrame(types.write, u32(request), u8(flags), u32(options.mode), ...expected, text(options.path));
+    const owned = owner === null ? [] : [u32(owner.uid), u32(owner.gid)];
+    return encodeFrame(types.write, u32(request), u8(flags), u32(mode), ...expected, ...owned, text(options.path));
   },
-  data: (request: number, bytes: Uint8Array) => encodeFrame(types.data, u32(request), bytes),
+  /** What stands before the bytes themselves, which follow it as they are. */
+  dataHead: (request: number, length: number) => Buffer.concat([u32(1 + 4 + length), u8(types.data), u32(request)]),
   done: (request: number) => encodeFrame(types.done, u32(request)),
   /** In place of more data: what was sent so far is given up. */
   cancel: (request: number) => encodeFrame(types.fault, u32(request)),

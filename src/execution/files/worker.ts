@@ -7,9 +7,9 @@
  *  - What was received and not taken is bounded; beyond it the kernel holds the worker back.
  */
 import type { Socket } from 'node:net';
-import { FrameReader } from '../../base/index.ts';
 import type { Refusal } from '../init-protocol.ts';
-import { openWorkerFrames, parseWorkerAnswer, type WorkerAnswer, workerFrameLimitBytes } from './wire.ts';
+import { openWorkerFrames, requestFrames, type WorkerAnswer } from './wire.ts';
+import { WorkerFrames } from './worker-frames.ts';
 
 /** Received and not yet taken: above it the connection is not read. */
 const heldBytesMax = 1024 * 1024;
@@ -46,7 +46,7 @@ export class FileWorker {
   readonly token: number;
   readonly #socket: Socket;
   readonly #generation: number;
-  readonly #reader = new FrameReader({ limitBytes: workerFrameLimitBytes });
+  readonly #frames = new WorkerFrames();
   readonly #opened = Promise.withResolvers<void>();
   readonly #closed = Promise.withResolvers<void>();
   readonly #held: RequestAnswer[] = [];
@@ -99,9 +99,13 @@ export class FileWorker {
   }
 
   /** Sends more of the open request; resolves when there is room for the next. */
-  async send(frame: Buffer): Promise<void> {
+  async send(...parts: readonly Uint8Array[]): Promise<void> {
     if (this.#over !== undefined) throw new WorkerLost('The file worker is gone.', { cause: this.#over });
-    if (this.#socket.write(frame)) return;
+    let hasRoom = true;
+    this.#socket.cork();
+    for (const part of parts) hasRoom = this.#socket.write(part);
+    this.#socket.uncork();
+    if (hasRoom) return;
     const { promise, resolve } = Promise.withResolvers<void>();
     const settle = () => {
       this.#socket.off('drain', settle);
@@ -111,6 +115,10 @@ export class FileWorker {
     this.#socket.once('drain', settle);
     this.#socket.once('close', settle);
     await promise;
+  }
+
+  async sendData(bytes: Uint8Array): Promise<void> {
+    await this.send(requestFrames.dataHead(this.#request, bytes.byteLength), bytes);
   }
 
   /** The next frame of the open request. A fault or `done` ends it. */
@@ -152,7 +160,7 @@ export class FileWorker {
   #read(chunk: Buffer): void {
     if (this.#over !== undefined) return;
     try {
-      for (const frame of this.#reader.push(chunk)) this.#take(parseWorkerAnswer(frame));
+      for (const answer of this.#frames.push(chunk)) this.#take(answer);
     } catch (error) {
       this.#end(error as Error);
     }

@@ -1,7 +1,7 @@
 /** What a failed call to a node means: a refusal of its own, out of reach, or lost midway. */
 import type { IncomingMessage } from 'node:http';
 import { PlatformError } from '../../protocol/index.ts';
-import { parseErrorBody, parseJson } from './node-wire.ts';
+import { parseErrorBody, parseJson, readWhole } from './node-wire.ts';
 
 export interface AskedCall {
   /** Asking changes nothing, so a lost answer leaves nothing in doubt. */
@@ -10,9 +10,7 @@ export interface AskedCall {
 
 export async function refusalOf(call: AskedCall, response: IncomingMessage): Promise<PlatformError> {
   try {
-    const chunks: Buffer[] = [];
-    for await (const chunk of response as AsyncIterable<Buffer>) chunks.push(chunk);
-    const refusal = parseErrorBody(parseJson(Buffer.concat(chunks)));
+    const refusal = parseErrorBody(parseJson(await readWhole(response)));
     return refusal ?? lost(call, new Error(`The node answered ${response.statusCode} without saying why.`));
   } catch (error) {
     return lost(call, error);

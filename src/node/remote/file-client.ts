@@ -1,26 +1,26 @@
 /** The file part of a node that is reached over HTTP. */
-import { type Agent, request as httpRequest, type IncomingMessage } from 'node:http';
-import {
-  type FileActionKind,
-  type FileActionOrder,
-  type FileAnswers,
-  type FileContent,
-  type FileEntry,
-  type FileEvent,
-  type NodeFiles,
-  PlatformError,
-  type ReadFileOrder,
-  type ReadTreeOrder,
-  type WatchFilesOrder,
-  type WriteFileOrder,
-  type WriteTreeOrder,
-  type WrittenTree,
+import type { ClientRequest, IncomingMessage } from 'node:http';
+import type {
+  FileActionKind,
+  FileActionOrder,
+  FileAnswers,
+  FileChanges,
+  FileChangesOrder,
+  FileContent,
+  FileEntry,
+  FileEvent,
+  NodeFiles,
+  ReadFileOrder,
+  ReadTreeOrder,
+  WatchFilesOrder,
+  WriteFileOrder,
+  WriteTreeOrder,
+  WrittenTree,
 } from '../../protocol/index.ts';
 import { lost, refusalOf, unreachable } from './call-failures.ts';
 import { factsHeader, packOrder, unpackFacts } from './file-wire.ts';
-import { basePath, bytesType, parseErrorBody, parseJson, watchSilenceMs } from './node-wire.ts';
-
-const lineLimitBytes = 1024 * 1024;
+import { bytesType, parseJson, readWhole } from './node-wire.ts';
+import { type NodeTarget, openCall, readLines } from './open-call.ts';
 
 interface Call {
   readonly method: keyof NodeFiles;
@@ -31,15 +31,19 @@ interface Call {
 }
 
 export class FileClient implements NodeFiles {
-  readonly #options: { readonly url: string; readonly token: string; readonly agent: Agent };
+  readonly #target: NodeTarget;
 
-  constructor(options: { readonly url: string; readonly token: string; readonly agent: Agent }) {
-    this.#options = options;
+  constructor(target: NodeTarget) {
+    this.#target = target;
   }
 
   async fileAction<Kind extends FileActionKind>(order: FileActionOrder<Kind>): Promise<FileAnswers[Kind]> {
     const { kind }: { kind: FileActionKind } = order.action;
     return await this.#json({ method: 'fileAction', order, asksOnly: kind === 'stat' || kind === 'list' });
+  }
+
+  fileChanges(order: FileChangesOrder): Promise<FileChanges> {
+    return this.#json({ method: 'fileChanges', order, asksOnly: true });
   }
 
   async readFile(order: ReadFileOrder, signal?: AbortSignal): Promise<FileContent> {
@@ -62,32 +66,13 @@ export class FileClient implements NodeFiles {
   }
 
   async *watchFiles(order: WatchFilesOrder, signal: AbortSignal): AsyncGenerator<FileEvent, void> {
-    let response: IncomingMessage | undefined;
-    try {
-      response = await this.#send({ method: 'watchFiles', order, asksOnly: true, signal });
-      response.setTimeout(watchSilenceMs, () => response?.destroy(new Error('The node is silent.')));
-      response.setEncoding('utf8');
-      let held = '';
-      for await (const chunk of response as AsyncIterable<string>) {
-        const lines = (held + chunk).split('\n');
-        held = lines.pop()!;
-        if (held.length > lineLimitBytes) throw new Error('The node sent a line without end.');
-        for (const line of lines) if (line !== '') yield parseEvent(line);
-      }
-    } catch (error) {
-      if (signal.aborted) return;
-      throw error instanceof PlatformError ? error : unreachable(error);
-    } finally {
-      response?.destroy();
-    }
+    yield* readLines<FileEvent>(this.#send({ method: 'watchFiles', order, asksOnly: true, signal }), signal);
   }
 
   async #json<Result>(call: Call): Promise<Result> {
     const response = await this.#send(call);
     try {
-      const chunks: Buffer[] = [];
-      for await (const chunk of response as AsyncIterable<Buffer>) chunks.push(chunk);
-      return (parseJson(Buffer.concat(chunks)) as { result: Result }).result;
+      return (parseJson(await readWhole(response)) as { result: Result }).result;
     } catch (error) {
       throw lost(call, error);
     }
@@ -95,34 +80,21 @@ export class FileClient implements NodeFiles {
 
   /** Resolves with the head of an answer that is not a refusal. The answer may come before all bytes are sent. */
   async #send(call: Call): Promise<IncomingMessage> {
-    const { url, token, agent } = this.#options;
     call.signal?.throwIfAborted();
-    const answered = Promise.withResolvers<IncomingMessage>();
-    const outgoing = httpRequest(`${url}${basePath}/${call.method}`, {
-      method: 'POST',
-      agent,
-      headers: { authorization: `Bearer ${token}`, 'content-type': bytesType },
-      ...(call.signal !== undefined && { signal: call.signal }),
-    });
-    let connected = false;
-    let ownFailure: unknown;
-    outgoing.once('socket', (socket) => {
-      if (!socket.connecting) connected = true;
-      else socket.once('connect', () => (connected = true));
-    });
-    outgoing.once('response', answered.resolve);
-    outgoing.on('error', (error) => {
-      if (call.signal?.aborted) answered.reject(call.signal.reason);
-      else answered.reject(ownFailure ?? (connected ? lost(call, error) : unreachable(error)));
+    let failure: unknown;
+    const { outgoing, answered } = openCall(this.#target, {
+      ...call,
+      headers: { 'content-type': bytesType },
+      ownFailure: () => (call.signal?.aborted ? call.signal.reason : failure),
     });
     outgoing.write(packOrder(call.order));
     const isOver = { value: false };
     const sending = sendAll(outgoing, call.bytes, isOver).catch((error: unknown) => {
       // What the caller gave failed: the order is taken back by cutting it off.
-      ownFailure = error;
+      failure = error;
       outgoing.destroy(new Error('The bytes to send failed.'));
     });
-    const response = await answered.promise.finally(() => {
+    const response = await answered.finally(() => {
       isOver.value = true;
     });
     if (response.statusCode === 200) return response;
@@ -134,7 +106,7 @@ export class FileClient implements NodeFiles {
 }
 
 async function sendAll(
-  outgoing: ReturnType<typeof httpRequest>,
+  outgoing: ClientRequest,
   bytes: AsyncIterable<Uint8Array> | undefined,
   isOver: { readonly value: boolean },
 ): Promise<void> {
@@ -181,11 +153,4 @@ class ResponseBytes implements AsyncIterableIterator<Uint8Array> {
     this.#response.destroy();
     return { done: true, value: undefined };
   }
-}
-
-function parseEvent(line: string): FileEvent {
-  const value = parseJson(Buffer.from(line));
-  const refusal = parseErrorBody(value);
-  if (refusal !== undefined) throw refusal;
-  return value as FileEvent;
 }

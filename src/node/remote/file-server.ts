@@ -3,11 +3,11 @@
  * that nobody takes is stopped.
  */
 import type { IncomingMessage, ServerResponse } from 'node:http';
-import { z } from 'zod';
 import { type NodeApi, PlatformError } from '../../protocol/index.ts';
 import {
   factsHeader,
   fileActionOrder,
+  fileChangesOrder,
   packFacts,
   readFileOrder,
   treeOrder,
@@ -15,10 +15,12 @@ import {
   watchFilesOrder,
   writeFileOrder,
 } from './file-wire.ts';
-import { bytesType, errorBodyOf, heartbeatMs, jsonType } from './node-wire.ts';
+import { bytesType, errorBodyOf, heartbeatMs } from './node-wire.ts';
+import { drained, parseOrder, sendResult } from './serve-call.ts';
 
 export const fileMethods: ReadonlySet<string> = new Set([
   'fileAction',
+  'fileChanges',
   'readFile',
   'writeFile',
   'readTree',
@@ -58,21 +60,23 @@ export class FileServer {
     const { order, rest, signal, response } = call;
     switch (method) {
       case 'fileAction':
-        return sendJson(response, await this.#node.fileAction(parse(fileActionOrder, order)));
+        return sendResult(response, await this.#node.fileAction(parseOrder(fileActionOrder, order)));
+      case 'fileChanges':
+        return sendResult(response, await this.#node.fileChanges(parseOrder(fileChangesOrder, order)));
       case 'readFile': {
-        const { bytes, ...facts } = await this.#node.readFile(parse(readFileOrder, order), signal);
+        const { bytes, ...facts } = await this.#node.readFile(parseOrder(readFileOrder, order), signal);
         return await sendBytes(response, bytes, facts);
       }
       case 'readTree': {
-        const { bytes } = await this.#node.readTree(parse(treeOrder, order), signal);
+        const { bytes } = await this.#node.readTree(parseOrder(treeOrder, order), signal);
         return await sendBytes(response, bytes, {});
       }
       case 'writeFile':
-        return sendJson(response, await this.#node.writeFile(parse(writeFileOrder, order), rest, signal));
+        return sendResult(response, await this.#node.writeFile(parseOrder(writeFileOrder, order), rest, signal));
       case 'writeTree':
-        return sendJson(response, await this.#node.writeTree(parse(treeOrder, order), rest, signal));
+        return sendResult(response, await this.#node.writeTree(parseOrder(treeOrder, order), rest, signal));
       case 'watchFiles':
-        return await this.#watch(this.#node.watchFiles(parse(watchFilesOrder, order), signal), response);
+        return await this.#watch(this.#node.watchFiles(parseOrder(watchFilesOrder, order), signal), response);
       default:
         throw new PlatformError('route_not_found', `A node knows no "${method}".`);
     }
@@ -107,12 +111,6 @@ export class FileServer {
   }
 }
 
-function sendJson(response: ServerResponse, result: unknown): void {
-  const body = JSON.stringify({ result });
-  response.writeHead(200, { 'content-type': jsonType, 'content-length': Buffer.byteLength(body) });
-  response.end(body);
-}
-
 async function sendBytes(response: ServerResponse, bytes: AsyncIterable<Uint8Array>, facts: unknown): Promise<void> {
   response.writeHead(200, { 'content-type': bytesType, [factsHeader]: packFacts(facts) });
   // The caller looks at the facts before the first byte is there.
@@ -127,20 +125,4 @@ async function sendBytes(response: ServerResponse, bytes: AsyncIterable<Uint8Arr
   } finally {
     await iterator.return?.();
   }
-}
-
-async function drained(response: ServerResponse): Promise<void> {
-  if (response.destroyed) return;
-  const { promise, resolve } = Promise.withResolvers<void>();
-  response.once('drain', resolve);
-  response.once('close', resolve);
-  await promise;
-  response.off('drain', resolve);
-  response.off('close', resolve);
-}
-
-function parse<Schema extends z.ZodType>(schema: Schema, value: unknown): z.output<Schema> {
-  const parsed = schema.safeParse(value);
-  if (parsed.success) return parsed.data;
-  throw new PlatformError('invalid_request', z.prettifyError(parsed.error));
 }

@@ -35,6 +35,11 @@ export const fileActionOrder = fileOrder.extend({
     z.strictObject({ kind: z.literal('changeAttributes'), path, mode, owner }),
   ]),
 });
+export const fileChangesOrder = fileOrder.extend({
+  path,
+  since: z.string().max(100).nullable(),
+  limit: z.int().min(1).max(10_000),
+});
 export const readFileOrder = fileOrder.extend({ path, offset: z.int(), length: count.nullable() });
 export const treeOrder = fileOrder.extend({ path });
 export const watchFilesOrder = fileOrder.extend({ path, recursive: z.boolean() });

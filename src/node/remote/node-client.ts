@@ -3,43 +3,33 @@
  * reached is `node_unavailable`, and a connection that is lost after the order went out is `outcome_unknown`, unless the order only asks.
  */
 import { randomUUID } from 'node:crypto';
-import { Agent, request as httpRequest, type IncomingMessage, type OutgoingHttpHeaders } from 'node:http';
+import { Agent, type IncomingMessage } from 'node:http';
 import { setTimeout as delay } from 'node:timers/promises';
-import {
-  type ApplySettingsOrder,
-  type CreateSandboxOrder,
-  type ExecOrder,
-  type ExecOutcome,
-  type LifeOrder,
-  type NodeApi,
-  type NodeDescription,
-  type NodeEvent,
-  type NodeInventory,
-  type NodeSandbox,
-  PlatformError,
-  type RunReport,
-  type SandboxId,
-  type StartSandboxOrder,
-  type StopSandboxOrder,
+import type {
+  ApplySettingsOrder,
+  CreateSandboxOrder,
+  ExecOrder,
+  ExecOutcome,
+  LifeOrder,
+  NodeApi,
+  NodeDescription,
+  NodeEvent,
+  NodeInventory,
+  NodeSandbox,
+  RunReport,
+  SandboxId,
+  StartSandboxOrder,
+  StopSandboxOrder,
 } from '../../protocol/index.ts';
-import { lost, refusalOf, unreachable } from './call-failures.ts';
+import { lost, refusalOf } from './call-failures.ts';
 import { FileClient } from './file-client.ts';
-import {
-  basePath,
-  bytesType,
-  jsonType,
-  packExecCall,
-  parseErrorBody,
-  parseJson,
-  unpackOutcome,
-  watchSilenceMs,
-} from './node-wire.ts';
+import { bytesType, jsonType, packExecCall, parseJson, readWhole, unpackOutcome } from './node-wire.ts';
+import { type NodeTarget, openCall, readLines } from './open-call.ts';
 import { processClient } from './process-client.ts';
 import { sessionClient } from './session-client.ts';
 
 /** An abort can overtake the exec it is meant for; it is sent again until the exec is found or over. */
 const abortPauseMs = 20;
-const lineLimitBytes = 1024 * 1024;
 
 export interface NodeClientOptions {
   /** As `NodeServer.url` has it. */
@@ -57,10 +47,9 @@ interface Call {
 }
 
 export class NodeClient implements NodeApi {
-  readonly #url: string;
-  readonly #token: string;
   /** No limit of connections: a long exec must not keep its own abort from being sent. */
   readonly #agent = new Agent({ keepAlive: true });
+  readonly #target: NodeTarget;
   readonly #files: FileClient;
   readonly #processes = processClient({
     ask: (method, order, signal) => this.#ask(method, order, signal),
@@ -75,9 +64,8 @@ export class NodeClient implements NodeApi {
   });
 
   constructor(options: NodeClientOptions) {
-    this.#url = options.url.replace(/\/+$/, '');
-    this.#token = options.token;
-    this.#files = new FileClient({ url: this.#url, token: this.#token, agent: this.#agent });
+    this.#target = { url: options.url.replace(/\/+$/, ''), token: options.token, agent: this.#agent };
+    this.#files = new FileClient(this.#target);
   }
 
   close(): void {
@@ -148,10 +136,11 @@ export class NodeClient implements NodeApi {
     // Opened now, not when the first event is asked for, as a node in this process would.
     const opening = this.#send({ method: 'watch', body: '', type: jsonType, asksOnly: true, signal });
     opening.catch(() => {}); // The reader hears of it.
-    return readWatch(opening, signal);
+    return readLines(opening, signal);
   }
 
   readonly fileAction: NodeApi['fileAction'] = (order) => this.#files.fileAction(order);
+  readonly fileChanges: NodeApi['fileChanges'] = (order) => this.#files.fileChanges(order);
   readonly readFile: NodeApi['readFile'] = (order, signal) => this.#files.readFile(order, signal);
   readonly writeFile: NodeApi['writeFile'] = (order, bytes, signal) => this.#files.writeFile(order, bytes, signal);
   readonly readTree: NodeApi['readTree'] = (order, signal) => this.#files.readTree(order, signal);
@@ -205,9 +194,7 @@ export class NodeClient implements NodeApi {
   async #call(call: Call): Promise<Buffer> {
     const response = await this.#send(call);
     try {
-      const chunks: Buffer[] = [];
-      for await (const chunk of response as AsyncIterable<Buffer>) chunks.push(chunk);
-      return Buffer.concat(chunks);
+      return await readWhole(response);
     } catch (error) {
       throw lost(call, error);
     }
@@ -215,58 +202,11 @@ export class NodeClient implements NodeApi {
 
   /** Resolves with the head of an answer that is not a refusal. */
   async #send(call: Call): Promise<IncomingMessage> {
-    const headers: OutgoingHttpHeaders = {
-      authorization: `Bearer ${this.#token}`,
-      'content-type': call.type,
-      'content-length': Buffer.byteLength(call.body),
-    };
-    const answered = Promise.withResolvers<IncomingMessage>();
-    const signal = call.signal === undefined ? {} : { signal: call.signal };
-    const outgoing = httpRequest(`${this.#url}${basePath}/${call.method}`, {
-      method: 'POST',
-      agent: this.#agent,
-      headers,
-      ...signal,
-    });
-    let connected = false;
-    outgoing.once('socket', (socket) => {
-      if (!socket.connecting) connected = true;
-      else socket.once('connect', () => (connected = true));
-    });
-    outgoing.once('response', answered.resolve);
-    outgoing.once('error', (error) => answered.reject(connected ? lost(call, error) : unreachable(error)));
+    const headers = { 'content-type': call.type, 'content-length': Buffer.byteLength(call.body) };
+    const { outgoing, answered } = openCall(this.#target, { ...call, headers });
     outgoing.end(call.body);
-    const response = await answered.promise;
+    const response = await answered;
     if (response.statusCode === 200) return response;
     throw await refusalOf(call, response);
   }
-}
-
-async function* readWatch(opening: Promise<IncomingMessage>, signal: AbortSignal): AsyncGenerator<NodeEvent, void> {
-  let response: IncomingMessage | undefined;
-  try {
-    response = await opening;
-    response.setTimeout(watchSilenceMs, () => response?.destroy(new Error('The node is silent.')));
-    response.setEncoding('utf8');
-    let held = '';
-    for await (const chunk of response as AsyncIterable<string>) {
-      const lines = (held + chunk).split('\n');
-      held = lines.pop()!;
-      if (held.length > lineLimitBytes) throw new Error('The node sent a line without end.');
-      for (const line of lines) if (line !== '') yield parseEvent(line);
-    }
-  } catch (error) {
-    if (signal.aborted) return;
-    if (error instanceof PlatformError) throw error;
-    throw unreachable(error);
-  } finally {
-    response?.destroy();
-  }
-}
-
-function parseEvent(line: string): NodeEvent {
-  const value = parseJson(Buffer.from(line));
-  const refusal = parseErrorBody(value);
-  if (refusal !== undefined) throw refusal;
-  return value as NodeEvent;
 }

@@ -32,6 +32,7 @@ import {
   unpackExecCall,
 } from './node-wire.ts';
 import { ProcessServer, processMethods } from './process-server.ts';
+import { drained, parseOrder, readBody } from './serve-call.ts';
 import { sessionCalls, sessionExecOrder } from './session-server.ts';
 
 const bodyLimitBytes = 128 * 1024 * 1024;
@@ -110,7 +111,7 @@ export class NodeServer {
     if (method === 'watch') return await this.#watch(response);
     if (processMethods.has(method)) return await this.#processes.call(method, request, response);
     if (fileMethods.has(method)) return await this.#files.call(method, request, response);
-    const body = await readBody(request);
+    const body = await readBody(request, bodyLimitBytes);
     if (method === 'exec') return answer(response, 200, bytesType, await this.#exec(body));
     if (method === 'execInSession') return answer(response, 200, bytesType, await this.#execInSession(body));
     const call = this.#calls[method] ?? sessionCalls(this.#node)[method];
@@ -123,15 +124,15 @@ export class NodeServer {
     describe: () => this.#node.describe(),
     inventory: () => this.#node.inventory(),
     findSandbox: (order) =>
-      this.#node.findSandbox(parse(z.strictObject({ sandboxId: idSchema('sandbox') }), order).sandboxId),
-    createSandbox: (order) => this.#node.createSandbox(parse(createOrder, order)),
-    startSandbox: (order) => this.#node.startSandbox(parse(startOrder, order)),
-    stopSandbox: (order) => this.#node.stopSandbox(parse(stopOrder, order)),
-    deleteSandbox: (order) => this.#node.deleteSandbox(parse(lifeOrder, order)),
-    applySettings: (order) => this.#node.applySettings(parse(applySettingsOrder, order)),
-    findRun: (order) => this.#node.findRun(parse(findRunOrder, order)),
+      this.#node.findSandbox(parseOrder(z.strictObject({ sandboxId: idSchema('sandbox') }), order).sandboxId),
+    createSandbox: (order) => this.#node.createSandbox(parseOrder(createOrder, order)),
+    startSandbox: (order) => this.#node.startSandbox(parseOrder(startOrder, order)),
+    stopSandbox: (order) => this.#node.stopSandbox(parseOrder(stopOrder, order)),
+    deleteSandbox: (order) => this.#node.deleteSandbox(parseOrder(lifeOrder, order)),
+    applySettings: (order) => this.#node.applySettings(parseOrder(applySettingsOrder, order)),
+    findRun: (order) => this.#node.findRun(parseOrder(findRunOrder, order)),
     abort: async (order) => {
-      const { callId } = parse(z.strictObject({ callId: z.string() }), order);
+      const { callId } = parseOrder(z.strictObject({ callId: z.string() }), order);
       const call = this.#execs.get(callId);
       call?.abort();
       return { found: call !== undefined };
@@ -140,13 +141,13 @@ export class NodeServer {
 
   #exec(body: Buffer): Promise<Buffer> {
     return this.#abortable(body, ({ order, stdin }, signal) =>
-      this.#node.exec({ ...parse(execOrder, order), stdin }, signal),
+      this.#node.exec({ ...parseOrder(execOrder, order), stdin }, signal),
     );
   }
 
   #execInSession(body: Buffer): Promise<Buffer> {
     return this.#abortable(body, ({ order, stdin }, signal) =>
-      this.#node.execInSession({ ...parse(sessionExecOrder, order), stdin }, signal),
+      this.#node.execInSession({ ...parseOrder(sessionExecOrder, order), stdin }, signal),
     );
   }
 
@@ -172,7 +173,7 @@ export class NodeServer {
     const heartbeat = setInterval(() => response.write('\n'), heartbeatMs);
     try {
       for await (const event of events) {
-        if (!response.write(`${JSON.stringify(event)}\n`)) await drained(response, over.signal);
+        if (!response.write(`${JSON.stringify(event)}\n`)) await drained(response);
       }
     } catch (error) {
       response.write(`${JSON.stringify(errorBodyOf(this.#asRefusal(error)))}\n`);
@@ -204,35 +205,6 @@ export class NodeServer {
 function answer(response: ServerResponse, status: number, type: string, body: string | Buffer): void {
   response.writeHead(status, { 'content-type': type, 'content-length': Buffer.byteLength(body) });
   response.end(body);
-}
-
-async function readBody(request: IncomingMessage): Promise<Buffer> {
-  const chunks: Buffer[] = [];
-  let length = 0;
-  for await (const chunk of request as AsyncIterable<Buffer>) {
-    length += chunk.byteLength;
-    if (length > bodyLimitBytes) {
-      throw new PlatformError('payload_too_large', `A call to a node has at most ${bodyLimitBytes} bytes.`);
-    }
-    chunks.push(chunk);
-  }
-  return Buffer.concat(chunks, length);
-}
-
-async function drained(response: ServerResponse, over: AbortSignal): Promise<void> {
-  const { promise, resolve } = Promise.withResolvers<void>();
-  const onOver = () => resolve();
-  response.once('drain', resolve);
-  over.addEventListener('abort', onOver, { once: true });
-  await promise;
-  response.off('drain', resolve);
-  over.removeEventListener('abort', onOver);
-}
-
-function parse<Schema extends z.ZodType>(schema: Schema, value: unknown): z.output<Schema> {
-  const parsed = schema.safeParse(value);
-  if (parsed.success) return parsed.data;
-  throw new PlatformError('invalid_request', z.prettifyError(parsed.error));
 }
 
 function sha256(text: string): Buffer {

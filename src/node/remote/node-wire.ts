@@ -34,6 +34,12 @@ export function unpackBytes(body: Buffer): { readonly header: unknown; readonly 
   return { header: parseJson(body.subarray(lengthBytes, end)), bytes: body.subarray(end) };
 }
 
+export async function readWhole(response: AsyncIterable<Buffer>): Promise<Buffer> {
+  const chunks: Buffer[] = [];
+  for await (const chunk of response) chunks.push(chunk);
+  return Buffer.concat(chunks);
+}
+
 export function parseJson(bytes: Uint8Array): unknown {
   try {
     return JSON.parse(Buffer.from(bytes).toString('utf8'));

@@ -2,8 +2,8 @@
 import { z } from 'zod';
 import { idSchema, type NodeApi } from '../../protocol/index.ts';
 import { lifeOrder } from '../order-schemas.ts';
-import { parse } from './process-server.ts';
 import { startProcessOrder } from './process-wire.ts';
+import { parseOrder } from './serve-call.ts';
 
 const count = z.int().nonnegative();
 const leaseToken = count.nullable();
@@ -41,11 +41,11 @@ const deleteSessionOrder = sessionOrder.extend({ leaseToken });
 
 export function sessionCalls(node: NodeApi): Readonly<Record<string, (order: unknown) => Promise<unknown>>> {
   return {
-    createSession: (order) => node.createSession(parse(createSessionOrder, order)),
-    getSession: (order) => node.getSession(parse(sessionOrder, order)),
-    listSessions: (order) => node.listSessions(parse(lifeOrder, order)),
-    setSessionEnv: (order) => node.setSessionEnv(parse(setSessionEnvOrder, order)),
-    startSessionProcess: (order) => node.startSessionProcess(parse(startSessionProcessOrder, order)),
-    deleteSession: (order) => node.deleteSession(parse(deleteSessionOrder, order)),
+    createSession: (order) => node.createSession(parseOrder(createSessionOrder, order)),
+    getSession: (order) => node.getSession(parseOrder(sessionOrder, order)),
+    listSessions: (order) => node.listSessions(parseOrder(lifeOrder, order)),
+    setSessionEnv: (order) => node.setSessionEnv(parseOrder(setSessionEnvOrder, order)),
+    startSessionProcess: (order) => node.startSessionProcess(parseOrder(startSessionProcessOrder, order)),
+    deleteSession: (order) => node.deleteSession(parseOrder(deleteSessionOrder, order)),
   };
 }

@@ -3,6 +3,7 @@
  * Content travels as raw bytes in a body of its own, everything else as JSON.
  */
 import { z } from 'zod';
+import { idSchema } from '../ids.ts';
 import { fileTypes } from '../node-files.ts';
 import { defineRoute } from '../route.ts';
 import { cursor, instant, none, pageLimit, text } from '../schemas.ts';
@@ -148,6 +149,41 @@ export const listFiles = defineRoute({
   body: none,
   result: z.object({ items: z.array(fileEntry), nextCursor: z.string().nullable() }),
   errors: lookErrors,
+});
+
+export const fileChange = z.object({
+  kind: z.enum(['created', 'modified', 'deleted']),
+  path: z.string(),
+  pathBase64: z.string().nullable(),
+  /** As it is now; null: it is gone. */
+  entry: fileEntry.nullable(),
+});
+export type FileChangeView = z.output<typeof fileChange>;
+
+export const listFileChanges = defineRoute({
+  name: 'listFileChanges',
+  method: 'GET',
+  path: '/v1/sandboxes/:sandboxId/files/changes',
+  summary:
+    'What differs below a directory from an earlier look, which `since` names; without it this is the first look. Every difference is told; what changed within 0.1 s of a look is told again by the next. The newest 16 cursors of a sandbox are kept.',
+  scope: 'sandboxes:read',
+  params: sandboxParams,
+  query: z.strictObject({
+    path: filePath.default('.'),
+    user: user.optional(),
+    session: session.optional(),
+    since: idSchema('mark').optional(),
+    limit: pageLimit,
+  }),
+  body: none,
+  result: z.object({
+    items: z.array(fileChange),
+    /** For `since` in the next request. */
+    cursor: idSchema('mark'),
+    /** More than `limit` differ: ask for the rest since this cursor. */
+    hasMore: z.boolean(),
+  }),
+  errors: [...lookErrors, 'output_dropped', 'insufficient_storage'],
 });
 
 export const makeDirectory = defineRoute({

@@ -41,6 +41,7 @@ export const routes = {
   writeFile: files.writeFile,
   statFile: files.statFile,
   listFiles: files.listFiles,
+  listFileChanges: files.listFileChanges,
   makeDirectory: files.makeDirectory,
   moveFile: files.moveFile,
   copyFile: files.copyFile,

@@ -142,7 +142,7 @@ export const listProcesses = defineRoute({
   query: z.strictObject({ sessionId: idSchema('session').optional(), cursor: cursor.optional(), limit: pageLimit }),
   body: none,
   result: z.object({ items: z.array(processView), nextCursor: z.string().nullable() }),
-  errors: ['sandbox_not_found', 'sandbox_unavailable', 'node_unavailable'],
+  errors: ['sandbox_not_found', 'stale_generation', 'sandbox_unavailable', 'node_unavailable'],
 });
 
 export const getProcess = defineRoute({
@@ -287,5 +287,5 @@ export const probePort = defineRoute({
   }),
   body: none,
   result: z.object({ open: z.boolean(), status: z.int().nullable() }),
-  errors: ['sandbox_not_found', 'sandbox_wrong_state', 'sandbox_unavailable', 'node_unavailable'],
+  errors: ['sandbox_not_found', 'stale_generation', 'sandbox_wrong_state', 'sandbox_unavailable', 'node_unavailable'],
 });
