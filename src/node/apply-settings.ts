@@ -1,5 +1,5 @@
 /**
- * Makes new settings true: in init, in the file that the sandbox sees, and in the record.
+ * Makes new settings true: in the network, in init, in the file that the sandbox sees, and in the record.
  *
  * Everything that can fail for lack of space or because the sandbox is ending happens before anything is visible. The fence only grows
  * and cannot be taken back, so it comes after the last step that can be refused; from there on the settings are carried through.
@@ -10,6 +10,7 @@ import { type InitClient, InitRefusal, refusalCodes } from '../execution/index.t
 import { PlatformError } from '../protocol/index.ts';
 import { type NodeRecord, prepareRecord } from './node-record.ts';
 import { prepareMetadata } from './sandbox-files.ts';
+import type { SandboxNetworks } from './sandbox-networks.ts';
 
 export async function applySettings(options: {
   readonly record: NodeRecord;
@@ -18,18 +19,28 @@ export async function applySettings(options: {
   readonly client: InitClient | undefined;
   readonly directory: string;
   readonly faults: FaultPoints;
+  readonly networks: SandboxNetworks;
 }): Promise<NodeRecord> {
-  const { record, next, client, directory, faults } = options;
+  const { record, next, client, directory, faults, networks } = options;
+  const { sandboxId } = record.mark;
+  const isNetworkChanged = !isDeepStrictEqual(next.settings.network, record.settings.network);
   const prepared: PreparedFile[] = [];
+  let isNetworkApplied = false;
   try {
     if (!isDeepStrictEqual(metadataOf(next), metadataOf(record))) {
       prepared.push(await prepareMetadata(directory, next.settings));
     }
     prepared.push(await prepareRecord(directory, next));
     await faults.hit('node-settings-before-init');
+    if (isNetworkChanged) {
+      await networks.change({ sandboxId, directory, policy: next.settings.network });
+      isNetworkApplied = true;
+      await faults.hit('node-settings-after-network');
+    }
     if (client !== undefined) await tellInit(client, { record, next });
   } catch (error) {
     for (const file of prepared) await file.discard();
+    if (isNetworkApplied) await networks.change({ sandboxId, directory, policy: record.settings.network });
     throw error;
   }
   await faults.hit('node-settings-before-commit');

@@ -1,5 +1,5 @@
 /** The files of one sandbox's directory that the node itself writes or reads. Nothing below the writable layers is ever read. */
-import { mkdir, readFile, rm, writeFile } from 'node:fs/promises';
+import { mkdir, readFile, rm, symlink, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { type PreparedFile, prepareFile } from '../base/index.ts';
 import type { EndReason, SandboxId, SandboxSettings } from '../protocol/index.ts';
@@ -14,7 +14,11 @@ export async function makeSandboxDirectory(directory: string): Promise<void> {
   const etc = join(directory, 'upper', 'etc');
   await mkdir(etc, { mode: 0o755 });
   await Promise.all(ownFiles.map((name) => writeFile(join(etc, name), '', { mode: 0o644 })));
+  await symlink(`/run/atoll/${resolverFile}`, join(etc, 'resolv.conf'));
 }
+
+/** In the directory that the sandbox sees and cannot write: /etc/resolv.conf leads to it. */
+const resolverFile = 'resolv.conf';
 
 /** Files of /etc that hold the sandbox's own name. */
 const ownFiles = ['hostname', 'hosts'] as const;
@@ -29,6 +33,13 @@ export async function writeOwnNames(directory: string, sandboxId: SandboxId): Pr
 export async function prepareMetadata(directory: string, settings: SandboxSettings): Promise<PreparedFile> {
   const text = `${JSON.stringify({ version: settings.metadataVersion, metadata: settings.metadata })}\n`;
   return await prepareFile(join(directory, 'shared', 'metadata.json'), text, { mode: 0o644, durable: false });
+}
+
+/** Where names are asked for; undefined: nowhere. */
+export async function writeResolverFile(directory: string, nameserver: string | undefined): Promise<void> {
+  const text = nameserver === undefined ? '# This sandbox has no network.\n' : `nameserver ${nameserver}\n`;
+  const prepared = await prepareFile(join(directory, 'shared', resolverFile), text, { mode: 0o644, durable: false });
+  await prepared.commit();
 }
 
 export async function writeMetadata(directory: string, settings: SandboxSettings): Promise<void> {

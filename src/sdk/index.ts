@@ -29,6 +29,7 @@ export {
   type ListSandboxesOptions,
   type MetadataHistory,
   type MetadataView,
+  type NetworkInput,
   Sandbox,
   type UpdateSandboxOptions,
 } from './sandbox.ts';

@@ -2,7 +2,7 @@ import type { SandboxId, TeamId } from '../../protocol/index.ts';
 import { PlatformError } from '../../protocol/index.ts';
 import type { SandboxFilter, SandboxPage, SandboxRecord, SandboxTable } from '../store.ts';
 import type { Scope, Value } from './connection.ts';
-import { parseSpec, parseState, parseTextMap } from './json-columns.ts';
+import { parseNetwork, parseSpec, parseState, parseTextMap } from './json-columns.ts';
 import type { RowReader, RowShape } from './readable.ts';
 
 interface SandboxRow {
@@ -19,6 +19,7 @@ interface SandboxRow {
   readonly expires_at_ms: number | null;
   readonly lease_token: number;
   readonly lease_held: number;
+  readonly network: string;
   readonly created_at_ms: number;
   readonly created_by: SandboxRecord['createdBy'];
   readonly user_id: SandboxRecord['userId'];
@@ -27,7 +28,7 @@ interface SandboxRow {
 
 /** In the order of `valuesOf`. */
 const columns = `id, team_id, node_id, name, spec, state, state_kind, generation, version, metadata, metadata_version,
-  expires_at_ms, lease_token, lease_held, created_at_ms, created_by, user_id, updated_at_ms`;
+  expires_at_ms, lease_token, lease_held, network, created_at_ms, created_by, user_id, updated_at_ms`;
 const places = Array.from(columns.split(','), () => '?').join(', ');
 
 const selectSql = `SELECT ${columns} FROM sandboxes`;
@@ -125,6 +126,7 @@ const shape: RowShape<SandboxRow, SandboxRecord> = {
       expiresAtMs: row.expires_at_ms,
       leaseToken: row.lease_token,
       leaseHeld: row.lease_held === 1,
+      network: parseNetwork(row.network),
       createdAtMs: row.created_at_ms,
       createdBy: row.created_by,
       userId: row.user_id,
@@ -148,6 +150,7 @@ function valuesOf(record: SandboxRecord): Value[] {
     record.expiresAtMs,
     record.leaseToken,
     record.leaseHeld ? 1 : 0,
+    JSON.stringify(record.network),
     record.createdAtMs,
     record.createdBy,
     record.userId,
