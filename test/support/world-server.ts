@@ -79,11 +79,15 @@ if (process.argv[2] === 'dns') {
   socket.bind(53, world.resolver);
   await once(socket, 'listening');
   const server = createServer((stream) => {
-    quiet(stream).once('data', (bytes: Buffer) => {
-      const full = answer(bytes.subarray(2), 65_535);
-      const length = Buffer.alloc(2);
-      length.writeUInt16BE(full.length);
-      stream.end(Buffer.concat([length, full]));
+    let held = Buffer.alloc(0);
+    quiet(stream).on('data', (bytes: Buffer) => {
+      held = Buffer.concat([held, bytes]);
+      for (; held.length >= 2 && held.length >= 2 + held.readUInt16BE(0); held = held.subarray(2 + held.readUInt16BE(0))) {
+        const full = answer(held.subarray(2, 2 + held.readUInt16BE(0)), 65_535);
+        const length = Buffer.alloc(2);
+        length.writeUInt16BE(full.length);
+        stream.write(Buffer.concat([length, full]));
+      }
     });
   }).listen({ host: world.resolver, port: 53 });
   await once(server, 'listening');

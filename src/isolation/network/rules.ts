@@ -22,6 +22,9 @@ import { linkName, type NetworkPlan, uplinkPrefix } from './plan.ts';
 /** Of one sandbox at a time: the machine's table of connections is shared by all, and by the machine. */
 export const flowsPerSandbox = 4_096;
 
+/** Of one sandbox to the resolver. What it drops itself still takes room in a queue that all share. */
+const questionsPerSecond = 400;
+
 export interface SlotPolicy {
   readonly slot: number;
   readonly policy: NetworkPolicy;
@@ -43,10 +46,12 @@ table inet atoll {
   map rules_out { type ifname : verdict; }
   map rules_in { type ifname : verdict; }
   set flows { type ifname; size 65535; flags dynamic; }
+  set asking { type ifname; size 65535; flags dynamic; }
   chain early {
     type filter hook prerouting priority raw; policy accept;
     iifname "s*" icmpv6 type { nd-neighbor-solicit, nd-neighbor-advert } accept
     iifname "s*" fib saddr . iif oif missing drop
+    iifname "s*" udp dport 53 ip daddr ${plan.router4} add @asking { iifname limit rate over ${questionsPerSecond}/second burst ${questionsPerSecond} packets } drop
   }
   chain resolver {
     type nat hook prerouting priority dstnat; policy accept;
@@ -144,7 +149,8 @@ table inet ${table} {
   chain from_sandboxes {
     icmpv6 type { nd-neighbor-solicit, nd-neighbor-advert } accept
     ip saddr ${plan.range4} ip daddr ${plan.host4} meta l4proto { tcp, udp } th dport ${options.resolverPort} accept
-    fib daddr type { local, broadcast, anycast, multicast } drop
+    fib daddr type local reject with icmpx admin-prohibited
+    fib daddr type { broadcast, anycast, multicast } drop
     ip saddr ${plan.range4} accept
     ip6 saddr ${plan.range6} accept
     drop
