@@ -106,25 +106,17 @@ export class SandboxNetworks {
     }
   }
 
-  /** When the node starts: makes true what the records of running sandboxes say, and removes what no record knows. */
+  /**
+   * When the node starts: makes true what the records of running sandboxes say, and removes what no record knows. Where that fails, the
+   * rules that stand go on to hold, and the node goes on with it.
+   */
   async restore(running: readonly RunningSandbox[]): Promise<void> {
-    const wanted = new Map(
-      running.filter(({ policy }) => policy.mode === 'full').map((one) => [one.sandboxId as string, one]),
-    );
-    if (wanted.size === 0) {
-      if (await this.#router.hasLeftovers()) await this.#router.close();
-      return;
-    }
-    for (const { slot, alias } of (await this.#router.findLinks()) ?? []) {
-      const sandbox = wanted.get(alias);
-      if (sandbox === undefined || this.#places.has(alias) || !this.#slots.takeExactly(slot))
-        await this.#router.detach(slot);
-      else this.#places.set(alias, { slot, policy: sandbox.policy });
-    }
-    const plan = await this.#ensureRouter();
-    for (const sandbox of wanted.values()) {
-      await writeResolverFile(sandbox.directory, plan.router4);
-      if (!this.#places.has(sandbox.sandboxId)) await this.#attach(plan, sandbox);
+    const wanted = running.filter(({ policy }) => policy.mode === 'full');
+    try {
+      if (wanted.length > 0) await this.#restore(new Map(wanted.map((one) => [one.sandboxId, one])));
+      else if (this.#router.hasLeftovers()) await this.#router.close();
+    } catch (error) {
+      this.#options.log.error('The network of the sandboxes is not as it should be until the node starts again.', { error });
     }
   }
 
@@ -132,6 +124,23 @@ export class SandboxNetworks {
   async close(options: { readonly isEmpty: boolean }): Promise<void> {
     await this.#resolver.close();
     if (options.isEmpty && this.#isTouched) await this.#router.close();
+  }
+
+  async #restore(wanted: ReadonlyMap<string, RunningSandbox>): Promise<void> {
+    for (const { slot, alias } of (await this.#router.findLinks()) ?? []) {
+      const sandbox = wanted.get(alias);
+      const isWanted = sandbox !== undefined && !this.#places.has(alias) && this.#slots.takeExactly(slot);
+      if (isWanted) this.#places.set(alias, { slot, policy: sandbox.policy });
+      else await this.#router.detach(slot);
+    }
+    const plan = await this.#ensureRouter();
+    for (const sandbox of wanted.values()) {
+      await writeResolverFile(sandbox.directory, plan.router4);
+      if (this.#places.has(sandbox.sandboxId)) continue;
+      await this.#attach(plan, sandbox).catch((error: unknown) => {
+        this.#options.log.error('A sandbox is without its network.', { sandboxId: sandbox.sandboxId, error });
+      });
+    }
   }
 
   async #apply(sandbox: RunningSandbox): Promise<void> {

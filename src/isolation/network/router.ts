@@ -10,6 +10,7 @@
  *    each can be found by name after a crash.
  */
 import { execFile } from 'node:child_process';
+import { existsSync } from 'node:fs';
 import { networkInterfaces } from 'node:os';
 import { promisify } from 'node:util';
 import type { FaultPoints } from '../../base/index.ts';
@@ -97,15 +98,13 @@ export class Router {
     }
   }
 
-  /** Every link of a sandbox; undefined: there is no router. Used when the node starts, and only then. */
+  /**
+   * Every link of a sandbox; undefined: there is no router. A name that holds no namespace was cut short before anything hung on it.
+   * Used when the node starts, and only then: it starts a process.
+   */
   async findLinks(): Promise<FoundLink[] | undefined> {
-    const { namespace } = this.#names;
-    const names = await run('ip', ['netns', 'list']).then(
-      ({ stdout }) => stdout,
-      () => '', // Without the program there has never been a router.
-    );
-    if (!names.split('\n').some((line) => line.split(' ')[0] === namespace)) return undefined;
-    const { stdout } = await run('ip', ['-n', namespace, '-j', 'link', 'show']);
+    if (!existsSync(this.#names.router)) return undefined;
+    const { stdout } = await run('ip', ['-n', this.#names.namespace, '-j', 'link', 'show']).catch(() => ({ stdout: '[]' }));
     const links = JSON.parse(stdout) as { ifname: string; ifalias?: string }[];
     return links.flatMap(({ ifname, ifalias = '' }) =>
       /^s\d+$/.test(ifname) ? [{ slot: Number(ifname.slice(1)), alias: ifalias }] : [],
@@ -113,8 +112,8 @@ export class Router {
   }
 
   /** Whether something of ours may be on the machine. */
-  async hasLeftovers(): Promise<boolean> {
-    return networkInterfaces()[this.#names.uplink] !== undefined || (await this.findLinks()) !== undefined;
+  hasLeftovers(): boolean {
+    return networkInterfaces()[this.#names.uplink] !== undefined || existsSync(this.#names.router);
   }
 
   /** Takes everything back. May be repeated. */
