@@ -2,28 +2,38 @@
  * The server is ended with SIGKILL at each step that changes something of the network. When it is back, links, rules and tables are as the
  * records say, and with the last sandbox everything goes.
  */
-import { afterEach, expect } from 'vitest';
+import { afterAll, afterEach, beforeAll, beforeEach, expect } from 'vitest';
 import type { Sandbox } from '../../src/sdk/index.ts';
 import { NetworkRig, networkNeeds, patience, reach } from '../support/network-rig.ts';
 import { testWith } from '../support/requires.ts';
-import { world } from '../support/test-world.ts';
+import { TestWorld, world } from '../support/test-world.ts';
 
 const test = testWith(...networkNeeds);
 const bare = { links: ['lan', 'lo', 'wan'], tables: [], switches: [] };
-let rig: NetworkRig | undefined;
+let machine: TestWorld | undefined;
+let rig: NetworkRig;
 
+beforeAll(async () => {
+  if (networkNeeds.every((need) => need.missing() === undefined)) machine = await TestWorld.open();
+});
+afterAll(async () => {
+  await machine?.close();
+});
+beforeEach(async () => {
+  rig = await NetworkRig.on(machine!);
+});
 afterEach(async () => {
-  await rig?.close();
-  rig = undefined;
+  await rig.platform.close();
+  expect(await rig.machine.census()).toEqual(bare);
 });
 
 /** Gives an order to a server that dies at `point`, and starts the server again. */
-async function crashAt(running: NetworkRig, point: string, order: (sandbox?: Sandbox) => Promise<unknown>, sandbox?: Sandbox): Promise<void> {
-  await running.platform.restartServer(`${point}=crash`);
-  const again = sandbox && (await running.platform.client.sandboxes.connect(sandbox.id));
-  const [ordered] = await Promise.allSettled([order(again), running.platform.server.died]);
+async function crashAt(point: string, order: (sandbox?: Sandbox) => Promise<unknown>, sandbox?: Sandbox): Promise<void> {
+  await rig.platform.restartServer(`${point}=crash`);
+  const again = sandbox && (await rig.platform.client.sandboxes.connect(sandbox.id));
+  const [ordered] = await Promise.allSettled([order(again), rig.platform.server.died]);
   expect(ordered).toMatchObject({ status: 'rejected' });
-  await running.platform.startServer();
+  await rig.platform.startServer();
 }
 
 for (const point of [
@@ -36,10 +46,9 @@ for (const point of [
   'node-create-before-commit',
 ]) {
   test(`create, killed at ${point}: nothing of it is left on the machine, and the next one has its network`, async () => {
-    rig = await NetworkRig.open();
-    const { platform, machine } = rig;
-    await crashAt(rig, point, () => platform.client.sandboxes.create({ network: { mode: 'full', deny: [{ cidr: world.otherWeb }] } }));
-    await expect.poll(() => machine.census(), patience).toEqual(bare);
+    const { platform } = rig;
+    await crashAt(point, () => platform.client.sandboxes.create({ network: { mode: 'full', deny: [{ cidr: world.otherWeb }] } }));
+    await expect.poll(() => rig.machine.census(), patience).toEqual(bare);
     const sandbox = await platform.client.sandboxes.create();
     expect(await reach(sandbox, world.name)).toContain(world.web);
     expect(await reach(sandbox, world.otherWeb)).toContain(world.otherWeb);
@@ -48,14 +57,13 @@ for (const point of [
 
 for (const point of ['node-network-before-attach', 'node-network-after-attach', 'node-settings-after-network', 'node-settings-before-commit']) {
   test(`none becomes full, killed at ${point}: it has none, inside and outside`, async () => {
-    rig = await NetworkRig.open();
-    const { platform, machine } = rig;
+    const { platform } = rig;
     const sandbox = await rig.create({ network: { mode: 'none' } });
-    await crashAt(rig, point, (again) => again!.setNetwork({ mode: 'full' }), sandbox);
+    await crashAt(point, (again) => again!.setNetwork({ mode: 'full' }), sandbox);
     const after = await platform.client.sandboxes.connect(sandbox.id);
     expect(after.network).toEqual({ mode: 'none' });
     expect(await reach(after, world.web)).toBeUndefined();
-    await expect.poll(() => machine.census(), patience).toEqual(bare);
+    await expect.poll(() => rig.machine.census(), patience).toEqual(bare);
     await after.setNetwork({ mode: 'full' });
     expect(await reach(after, world.web)).toContain(world.web);
   });
@@ -63,10 +71,9 @@ for (const point of ['node-network-before-attach', 'node-network-after-attach', 
 
 for (const point of ['node-network-after-detach', 'node-settings-after-network', 'node-settings-before-commit']) {
   test(`full becomes none, killed at ${point}: it has full again, with its rules`, async () => {
-    rig = await NetworkRig.open();
     const sandbox = await rig.create({ network: { mode: 'full', deny: [{ cidr: world.otherWeb }] } });
     const bystander = await rig.create();
-    await crashAt(rig, point, (again) => again!.setNetwork({ mode: 'none' }), sandbox);
+    await crashAt(point, (again) => again!.setNetwork({ mode: 'none' }), sandbox);
     const after = await rig.platform.client.sandboxes.connect(sandbox.id);
     expect(after.network).toMatchObject({ mode: 'full' });
     expect(await reach(after, world.name)).toContain(world.web);
@@ -77,9 +84,8 @@ for (const point of ['node-network-after-detach', 'node-settings-after-network',
 }
 
 test('a change killed before its answer has been made, in the record too', async () => {
-  rig = await NetworkRig.open();
   const sandbox = await rig.create();
-  await crashAt(rig, 'node-settings-before-answer', (again) => again!.setNetwork({ mode: 'full', deny: [{ cidr: world.web }] }), sandbox);
+  await crashAt('node-settings-before-answer', (again) => again!.setNetwork({ mode: 'full', deny: [{ cidr: world.web }] }), sandbox);
   const { client } = rig.platform;
   await expect.poll(async () => (await client.sandboxes.get(sandbox.id)).network, patience).toMatchObject({ deny: [{ cidr: world.web }] });
   const after = await client.sandboxes.connect(sandbox.id);
@@ -88,12 +94,11 @@ test('a change killed before its answer has been made, in the record too', async
 });
 
 test('a router that vanished while the server was dead is made anew, and running sandboxes hang on it again', async () => {
-  rig = await NetworkRig.open();
   const sandbox = await rig.create({ network: { mode: 'full', deny: [{ cidr: world.otherWeb }] } });
   await rig.platform.killServer();
   const [uplink] = (await rig.machine.census()).links.filter((name) => name.startsWith('atoll'));
   await rig.machine.onHost('umount', `/run/netns/atoll-${uplink!.slice('atoll'.length)}`);
-  await expect.poll(async () => (await rig!.machine.census()).links, patience).toEqual(bare.links);
+  await expect.poll(async () => (await rig.machine.census()).links, patience).toEqual(bare.links);
   await rig.platform.startServer();
   const after = await rig.platform.client.sandboxes.connect(sandbox.id);
   expect(await reach(after, world.name)).toContain(world.web);

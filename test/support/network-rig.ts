@@ -2,7 +2,7 @@
 import { expect } from 'vitest';
 import { networkNames } from '../../src/isolation/network/plan.ts';
 import type { Sandbox } from '../../src/sdk/index.ts';
-import { Platform } from './platform.ts';
+import { Platform, type PlatformOptions } from './platform.ts';
 import { requires } from './requires.ts';
 import { TestWorld, world } from './test-world.ts';
 
@@ -26,14 +26,19 @@ export class NetworkRig {
     this.platform = platform;
   }
 
-  static async open(options: { readonly faults?: string } = {}): Promise<NetworkRig> {
+  static async open(): Promise<NetworkRig> {
     const machine = await TestWorld.open();
     try {
-      return new NetworkRig(machine, await Platform.start({ ...options, world: machine }));
+      return await NetworkRig.on(machine);
     } catch (error) {
       await machine.close();
       throw error;
     }
+  }
+
+  /** Another platform on a machine that is there. */
+  static async on(machine: TestWorld, options: PlatformOptions = {}): Promise<NetworkRig> {
+    return new NetworkRig(machine, await Platform.start({ ...options, world: machine }));
   }
 
   create(options: Parameters<Platform['client']['sandboxes']['create']>[0] = {}): Promise<Sandbox> {

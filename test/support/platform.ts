@@ -33,6 +33,8 @@ export interface PlatformOptions {
   readonly dataDirectory?: string;
   /** The machine that it runs on, as far as the network goes. Absent: this one, and sandboxes have no network unless they ask for it. */
   readonly world?: TestWorld;
+  /** Words before the words of the server, to start it with less power than the test has. */
+  readonly wrap?: readonly string[];
 }
 
 export interface Daemon {
@@ -148,7 +150,7 @@ export class Platform {
   }
 
   get #enter(): readonly string[] {
-    return this.#options.world?.enter ?? [];
+    return [...(this.#options.world?.enter ?? []), ...(this.#options.wrap ?? [])];
   }
 
   /** Where this process reaches what the server calls its address. */
