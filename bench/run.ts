@@ -21,6 +21,7 @@ import { leaseRow } from './rows/lease.ts';
 import { listRow } from './rows/list.ts';
 import { memoryRow } from './rows/memory.ts';
 import { metadataRow } from './rows/metadata.ts';
+import { networkRow } from './rows/network.ts';
 import { recoveryRow } from './rows/recovery.ts';
 import { layersDirectoryOf } from './start.ts';
 import { describeMachine } from './system.ts';
@@ -37,6 +38,7 @@ const rows: readonly Row[] = [
   listRow,
   recoveryRow,
   expiryRow,
+  networkRow,
 ];
 
 await main();
