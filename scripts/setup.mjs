@@ -70,7 +70,11 @@ function main(flags) {
   const steps = [{ isDone: isInitBuilt, run: buildInit }];
   if (!flags.includes('--native')) steps.unshift({ isDone: arePackagesInstalled, run: installPackages });
   const isRoot = process.geteuid?.() === 0;
-  const packages = flags.includes('--test') ? testPackages : isRoot && !flags.includes('--native') ? networkPackages : [];
+  const packages = flags.includes('--test')
+    ? testPackages
+    : isRoot && !flags.includes('--native')
+      ? networkPackages
+      : [];
   steps.push({ isDone: () => missingOf(packages).length === 0, run: () => installDebianPackages(missingOf(packages)) });
 
   if (steps.every((step) => step.isDone())) return;

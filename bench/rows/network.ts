@@ -30,12 +30,20 @@ export const networkRow: Row = {
     const single = await interleave({ full: one('full'), none: one('none') }, { rounds, warmups: 3 });
     const burst = await interleave({ full: many('full'), none: many('none') }, { rounds: burstRounds, warmups: 1 });
     return [
-      againstPeer(figure('create → first command done, network full', single.full), figure('network none', single.none), {
-        atMost: 1.5,
-      }),
-      againstPeer(figure(`${burstSize} at once, network full, total`, burst.full), figure('network none, total', burst.none), {
-        atMost: 1.5,
-      }),
+      againstPeer(
+        figure('create → first command done, network full', single.full),
+        figure('network none', single.none),
+        {
+          atMost: 1.5,
+        },
+      ),
+      againstPeer(
+        figure(`${burstSize} at once, network full, total`, burst.full),
+        figure('network none, total', burst.none),
+        {
+          atMost: 1.5,
+        },
+      ),
     ];
   },
 };

@@ -46,7 +46,10 @@ export function policyOf(mode: NetworkPolicy['mode'], { allow, deny }: Omit<Netw
 
 export function readableNetwork(network: NetworkPolicy): string {
   if (network.mode === 'none') return 'none';
-  const parts = [...network.allow.map((rule) => `allow ${readableRule(rule)}`), ...network.deny.map((rule) => `deny ${readableRule(rule)}`)];
+  const parts = [
+    ...network.allow.map((rule) => `allow ${readableRule(rule)}`),
+    ...network.deny.map((rule) => `deny ${readableRule(rule)}`),
+  ];
   return ['full', ...parts].join('; ');
 }
 

@@ -116,7 +116,9 @@ export class SandboxNetworks {
       if (wanted.length > 0) await this.#restore(new Map(wanted.map((one) => [one.sandboxId, one])));
       else if (this.#router.hasLeftovers()) await this.#router.close();
     } catch (error) {
-      this.#options.log.error('The network of the sandboxes is not as it should be until the node starts again.', { error });
+      this.#options.log.error('The network of the sandboxes is not as it should be until the node starts again.', {
+        error,
+      });
     }
   }
 

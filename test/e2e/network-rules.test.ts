@@ -54,9 +54,16 @@ test('a private network is reached where it is allowed by name, and the machine 
 test('a rule that could have no effect is refused, and nothing is changed', async () => {
   const { network, version } = witness.view;
   for (const cidr of ['127.0.0.1', '169.254.169.254', '::1', 'fe80::/10', '198.18.0.0/16', '224.0.0.1']) {
-    await expect(witness.setNetwork({ mode: 'full', allow: [{ cidr }] }), cidr).rejects.toMatchObject({ code: 'invalid_request' });
+    await expect(witness.setNetwork({ mode: 'full', allow: [{ cidr }] }), cidr).rejects.toMatchObject({
+      code: 'invalid_request',
+    });
   }
-  for (const rule of [{ cidr: '10.0.0.0/33' }, { cidr: 'web.test' }, { cidr: '10.0.0.0/8; drop' }, { cidr: '10.0.0.1', ports: [{ from: 1, to: 2 }] }]) {
+  for (const rule of [
+    { cidr: '10.0.0.0/33' },
+    { cidr: 'web.test' },
+    { cidr: '10.0.0.0/8; drop' },
+    { cidr: '10.0.0.1', ports: [{ from: 1, to: 2 }] },
+  ]) {
     await expect(witness.setNetwork({ mode: 'full', deny: [rule] })).rejects.toMatchObject({ code: 'invalid_request' });
   }
   const lists = { mode: 'none', deny: everything } as never;
@@ -122,7 +129,9 @@ test('K49: metadata, deadline and network change together or not at all', async 
   expect(sandbox.view).toMatchObject({ metadata: { a: '2' }, network: { mode: 'none' } });
   expect(await reach(sandbox, world.web)).toBeUndefined();
   const stale = { expectedVersion: sandbox.view.version - 1 };
-  await expect(sandbox.update({ metadata: { a: '3' }, network: { mode: 'full' } }, stale)).rejects.toMatchObject({ code: 'version_mismatch' });
+  await expect(sandbox.update({ metadata: { a: '3' }, network: { mode: 'full' } }, stale)).rejects.toMatchObject({
+    code: 'version_mismatch',
+  });
   expect(await reach(sandbox, world.web)).toBeUndefined();
   await sandbox.refresh();
   expect(sandbox.metadata).toEqual({ a: '2' });

@@ -29,7 +29,9 @@ describe('with full, which is the default', () => {
 
   test('names are resolved by the resolvers of the machine, long answers and unknown names too', async () => {
     expect(await reach(full, world.name)).toBe(`from ${world.web} to ${world.host[0]}\n`);
-    const { stdout } = await full.exec('getent ahostsv4 long.test | grep -c STREAM; getent ahosts nothing.test; echo $?');
+    const { stdout } = await full.exec(
+      'getent ahostsv4 long.test | grep -c STREAM; getent ahosts nothing.test; echo $?',
+    );
     expect(stdout).toBe('40\n2\n');
     expect((await full.exec('getent ahostsv6 web.test | head -1')).stdout).toContain(world.web6);
   });
@@ -111,7 +113,14 @@ test('the network lasts while the server is dead, and is whole when it is back a
 });
 
 test('on the command line a network is chosen, shown and changed', async () => {
-  const made = await rig.platform.cli('create', 'from-cli', '--deny', 'all', '--allow', `${world.web},tcp:${world.port}`);
+  const made = await rig.platform.cli(
+    'create',
+    'from-cli',
+    '--deny',
+    'all',
+    '--allow',
+    `${world.web},tcp:${world.port}`,
+  );
   expect(made).toMatchObject({ code: 0 });
   const sandbox = await rig.platform.client.sandboxes.connect(made.stdout.trim());
   expect(await reach(sandbox, world.web)).toContain(world.web);

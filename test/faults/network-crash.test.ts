@@ -28,7 +28,11 @@ afterEach(async () => {
 });
 
 /** Gives an order to a server that dies at `point`, and starts the server again. */
-async function crashAt(point: string, order: (sandbox?: Sandbox) => Promise<unknown>, sandbox?: Sandbox): Promise<void> {
+async function crashAt(
+  point: string,
+  order: (sandbox?: Sandbox) => Promise<unknown>,
+  sandbox?: Sandbox,
+): Promise<void> {
   await rig.platform.restartServer(`${point}=crash`);
   const again = sandbox && (await rig.platform.client.sandboxes.connect(sandbox.id));
   const [ordered] = await Promise.allSettled([order(again), rig.platform.server.died]);
@@ -47,7 +51,9 @@ for (const point of [
 ]) {
   test(`create, killed at ${point}: nothing of it is left on the machine, and the next one has its network`, async () => {
     const { platform } = rig;
-    await crashAt(point, () => platform.client.sandboxes.create({ network: { mode: 'full', deny: [{ cidr: world.otherWeb }] } }));
+    await crashAt(point, () =>
+      platform.client.sandboxes.create({ network: { mode: 'full', deny: [{ cidr: world.otherWeb }] } }),
+    );
     await expect.poll(() => rig.machine.census(), patience).toEqual(bare);
     const sandbox = await platform.client.sandboxes.create();
     expect(await reach(sandbox, world.name)).toContain(world.web);
@@ -55,7 +61,12 @@ for (const point of [
   });
 }
 
-for (const point of ['node-network-before-attach', 'node-network-after-attach', 'node-settings-after-network', 'node-settings-before-commit']) {
+for (const point of [
+  'node-network-before-attach',
+  'node-network-after-attach',
+  'node-settings-after-network',
+  'node-settings-before-commit',
+]) {
   test(`none becomes full, killed at ${point}: it has none, inside and outside`, async () => {
     const { platform } = rig;
     const sandbox = await rig.create({ network: { mode: 'none' } });
@@ -85,9 +96,15 @@ for (const point of ['node-network-after-detach', 'node-settings-after-network',
 
 test('a change killed before its answer has been made, in the record too', async () => {
   const sandbox = await rig.create();
-  await crashAt('node-settings-before-answer', (again) => again!.setNetwork({ mode: 'full', deny: [{ cidr: world.web }] }), sandbox);
+  await crashAt(
+    'node-settings-before-answer',
+    (again) => again!.setNetwork({ mode: 'full', deny: [{ cidr: world.web }] }),
+    sandbox,
+  );
   const { client } = rig.platform;
-  await expect.poll(async () => (await client.sandboxes.get(sandbox.id)).network, patience).toMatchObject({ deny: [{ cidr: world.web }] });
+  await expect
+    .poll(async () => (await client.sandboxes.get(sandbox.id)).network, patience)
+    .toMatchObject({ deny: [{ cidr: world.web }] });
   const after = await client.sandboxes.connect(sandbox.id);
   expect(await reach(after, world.web)).toBeUndefined();
   expect(await reach(after, world.otherWeb)).toContain(world.otherWeb);

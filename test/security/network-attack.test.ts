@@ -70,17 +70,27 @@ test('a packet that claims to be the machine’s or the world’s goes nowhere',
   }
   expect(await reach(attacker, world.web)).toContain(world.web);
   expect(await counted()).toBe(0);
-  await rig.withoutGuard('early', () => send(attacker, { from: world.web, fromPort: 5561, to: world.resolver, text: 'x' }));
+  await rig.withoutGuard('early', () =>
+    send(attacker, { from: world.web, fromPort: 5561, to: world.resolver, text: 'x' }),
+  );
   await expect.poll(counted, patience).toBe(1);
   await rig.machine.onHost('nft', 'delete table inet watch');
 });
 
 test('a sandbox cannot change its own addresses and routes; where somebody else does, nothing outside follows', async () => {
-  for (const change of [`addr add ${victimAddress}/32 dev eth0`, 'route replace default dev eth0', 'link set eth0 down']) {
-    expect(await attacker.exec(`ip ${change}`)).toMatchObject({ exitCode: 2, stderr: expect.stringContaining('not permitted') });
+  for (const change of [
+    `addr add ${victimAddress}/32 dev eth0`,
+    'route replace default dev eth0',
+    'link set eth0 down',
+  ]) {
+    expect(await attacker.exec(`ip ${change}`)).toMatchObject({
+      exitCode: 2,
+      stderr: expect.stringContaining('not permitted'),
+    });
   }
   const pid = await initPid(rig.platform.nodeDirectory, attacker.id);
-  const inside = (...words: readonly string[]) => rig.machine.onHost('nsenter', '-t', String(pid), '--net', '--', 'ip', ...words);
+  const inside = (...words: readonly string[]) =>
+    rig.machine.onHost('nsenter', '-t', String(pid), '--net', '--', 'ip', ...words);
   await inside('addr', 'add', `${victimAddress}/32`, 'dev', 'eth0');
   const connect = `use Socket; socket(S,PF_INET,SOCK_STREAM,0); bind(S,sockaddr_in(0,inet_aton("${victimAddress}"))) or die; alarm 5; connect(S,sockaddr_in(${world.port},inet_aton("${world.web}"))) or die; print <S>`;
   expect((await attacker.exec(['perl', '-e', connect])).stdout).toBe('');
@@ -97,7 +107,9 @@ test('a sandbox that claims every address by ARP and ND hears nothing of its nei
   const victim6 = /inet6 (fd[0-9a-f:]+)/.exec((await victim.exec('ip -6 -o addr show dev eth0')).stdout)?.[1];
   const advertise = `use Socket qw(:all); socket(S,AF_INET6,SOCK_RAW,58) or die "socket $!"; setsockopt(S,41,18,pack("i",255)); for $a ("${victim6}","fe80::1") { $p=pack("CCnN",136,0,0,0x60000000).inet_pton(AF_INET6,$a)."\\x02\\x01\\x02\\x11\\x22\\x33\\x44\\x55"; for (1..20) { send(S,$p,0,pack_sockaddr_in6(0,inet_pton(AF_INET6,"ff02::1"),100,0)) or die "send $!" } }`;
   expect(await attacker.exec(['perl', '-e', advertise])).toMatchObject({ exitCode: 0, stderr: '' });
-  const neighbours = (await rig.inRouter('ip', 'neigh', 'show')).split('\n').filter((line) => line.includes('02:11:22:33:44:55'));
+  const neighbours = (await rig.inRouter('ip', 'neigh', 'show'))
+    .split('\n')
+    .filter((line) => line.includes('02:11:22:33:44:55'));
   expect(neighbours.filter((line) => line.startsWith(victimAddress) || line.startsWith(victim6!))).toEqual([]);
   expect(await reach(victim, world.web6)).toContain(world.web6);
   expect(await reach(victim, world.name)).toContain(world.web);

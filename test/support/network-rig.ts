@@ -52,7 +52,11 @@ export class NetworkRig {
   }
 
   /** Does something while a table lacks a guard: a rule that accepts stands before it. */
-  async withoutGuard<Result>(chain: string, work: () => Promise<Result>, where: 'router' | 'machine' = 'router'): Promise<Result> {
+  async withoutGuard<Result>(
+    chain: string,
+    work: () => Promise<Result>,
+    where: 'router' | 'machine' = 'router',
+  ): Promise<Result> {
     const table = where === 'router' ? 'atoll' : networkNames(this.platform.nodeDirectory).hostTable;
     const nft = (...words: readonly string[]) =>
       where === 'router' ? this.inRouter('nft', ...words) : this.machine.onHost('nft', ...words);
@@ -74,7 +78,13 @@ export class NetworkRig {
 
 /** What the server at the address says; undefined: it was not reached. */
 export async function reach(sandbox: Sandbox, host: string, port: number = world.port): Promise<string | undefined> {
-  const { exitCode, stdout } = await sandbox.exec(['timeout', String(patienceSeconds), 'bash', '-c', connectScript(host, port)]);
+  const { exitCode, stdout } = await sandbox.exec([
+    'timeout',
+    String(patienceSeconds),
+    'bash',
+    '-c',
+    connectScript(host, port),
+  ]);
   return exitCode === 0 ? stdout : undefined;
 }
 
@@ -100,7 +110,11 @@ export async function openStream(sandbox: Sandbox, host: string): Promise<() => 
 }
 
 /** How much a stream brings while another one brings this much. */
-export async function growthWhile(stream: () => Promise<number>, other: () => Promise<number>, bytes = 500): Promise<number> {
+export async function growthWhile(
+  stream: () => Promise<number>,
+  other: () => Promise<number>,
+  bytes = 500,
+): Promise<number> {
   const [before, start] = [await stream(), await other()];
   await expect.poll(other, patience).toBeGreaterThan(start + bytes);
   return (await stream()) - before;

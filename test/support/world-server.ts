@@ -82,7 +82,11 @@ if (process.argv[2] === 'dns') {
     let held = Buffer.alloc(0);
     quiet(stream).on('data', (bytes: Buffer) => {
       held = Buffer.concat([held, bytes]);
-      for (; held.length >= 2 && held.length >= 2 + held.readUInt16BE(0); held = held.subarray(2 + held.readUInt16BE(0))) {
+      for (
+        ;
+        held.length >= 2 && held.length >= 2 + held.readUInt16BE(0);
+        held = held.subarray(2 + held.readUInt16BE(0))
+      ) {
         const full = answer(held.subarray(2, 2 + held.readUInt16BE(0)), 65_535);
         const length = Buffer.alloc(2);
         length.writeUInt16BE(full.length);

@@ -16,7 +16,9 @@ export const addNetwork: AddCommand = (program, actions) => {
         const policy = (await call.sandbox(name)).network;
         await call.print(policy, () => {
           if (policy.mode === 'none') return 'none\n';
-          const rows = (['allow', 'deny'] as const).flatMap((list) => policy[list].map((rule) => [list, readableRule(rule)]));
+          const rows = (['allow', 'deny'] as const).flatMap((list) =>
+            policy[list].map((rule) => [list, readableRule(rule)]),
+          );
           return rows.length === 0 ? 'full\n' : `full\n${readableTable(['LIST', 'RULE'], rows)}`;
         });
       }),

@@ -12,7 +12,7 @@ import type { NetworkLink } from '../spawner-protocol.ts';
 
 /** As native/network.h has it. */
 export const networkSlots = 4_000;
-const firstAddress = (198 << 24) | (18 << 16);
+const firstAddress = 198 * 2 ** 24 + 18 * 2 ** 16;
 const subnetBits = 12;
 export const subnetCount = 2 ** (17 - subnetBits);
 /** Below it are the node's own addresses. */

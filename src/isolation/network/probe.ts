@@ -33,7 +33,12 @@ const chainsSchema = z.object({
   nftables: z.array(
     z.looseObject({
       chain: z
-        .looseObject({ table: z.string(), name: z.string(), hook: z.string().optional(), policy: z.string().optional() })
+        .looseObject({
+          table: z.string(),
+          name: z.string(),
+          hook: z.string().optional(),
+          policy: z.string().optional(),
+        })
         .optional(),
     }),
   ),
@@ -46,5 +51,7 @@ export async function lookAtFirewall(): Promise<string> {
   const closed = chains.filter(({ hook, policy }) => policy === 'drop' && (hook === 'forward' || hook === 'input'));
   if (closed.length === 0) return 'No firewall of this machine stands in the way of sandboxes.';
   const names = closed.map(({ table, name }) => `${table} ${name}`).join(', ');
-  throw new Error(`The firewall of this machine drops what it does not know (${names}), and with it what sandboxes send.`);
+  throw new Error(
+    `The firewall of this machine drops what it does not know (${names}), and with it what sandboxes send.`,
+  );
 }

@@ -104,7 +104,9 @@ export class Router {
    */
   async findLinks(): Promise<FoundLink[] | undefined> {
     if (!existsSync(this.#names.router)) return undefined;
-    const { stdout } = await run('ip', ['-n', this.#names.namespace, '-j', 'link', 'show']).catch(() => ({ stdout: '[]' }));
+    const { stdout } = await run('ip', ['-n', this.#names.namespace, '-j', 'link', 'show']).catch(() => ({
+      stdout: '[]',
+    }));
     const links = JSON.parse(stdout) as { ifname: string; ifalias?: string }[];
     return links.flatMap(({ ifname, ifalias = '' }) =>
       /^s\d+$/.test(ifname) ? [{ slot: Number(ifname.slice(1)), alias: ifalias }] : [],
