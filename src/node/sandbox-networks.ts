@@ -8,7 +8,7 @@
  *  - The router is made when the first sandbox needs it. The truth about what a sandbox should have is its record.
  */
 import { randomInt } from 'node:crypto';
-import { type FaultPoints, KeyedMutex, type Logger } from '../base/index.ts';
+import { BackgroundLoop, type FaultPoints, KeyedMutex, type Logger } from '../base/index.ts';
 import {
   address4Of,
   type Cgroups,
@@ -24,6 +24,9 @@ import { type NetworkPolicy, noNetwork, PlatformError, type SandboxId } from '..
 import { IdSlots } from './id-slots.ts';
 import { Resolver, type ResolverOptions } from './resolver/resolver.ts';
 import { writeResolverFile } from './sandbox-files.ts';
+
+/** How long a machine's firewall that was loaded anew may lack our table. */
+const keepIntervalMs = 10_000;
 
 interface Place {
   readonly slot: number;
@@ -52,9 +55,11 @@ export class SandboxNetworks {
   readonly #slots: IdSlots;
   readonly #places = new Map<string, Place>();
   readonly #resolver: Resolver;
-  /** Guards making the router. Rank 3. */
+  /** Guards the router's tables: making them, and the rules of sandboxes that have some. Rank 3. */
   readonly #routerLock = new KeyedMutex<'router'>();
+  readonly #keeping: BackgroundLoop;
   #plan: NetworkPlan | undefined;
+  #resolverPort = 0;
   /** Whether something of the router may be on the machine. */
   #isTouched = false;
 
@@ -64,6 +69,11 @@ export class SandboxNetworks {
     // A place is used again as late as possible: answers to its last holder may still be on their way.
     this.#slots = new IdSlots({ startAt: randomInt(networkSlots), count: networkSlots, what: 'addresses' });
     this.#resolver = new Resolver({ ...options.resolver, log: options.log });
+    this.#keeping = new BackgroundLoop({
+      intervalMs: keepIntervalMs,
+      tick: () => this.#keep(),
+      onError: (error) => options.log.error('The network of the sandboxes could not be looked at.', { error }),
+    });
   }
 
   /** What the spawner needs to give a new life its network; undefined: it has none. */
@@ -84,7 +94,7 @@ export class SandboxNetworks {
     this.#places.delete(sandboxId);
     this.#forget(place);
     try {
-      if (hasOwnRules(place.policy)) await this.#router.clearRules(place.slot);
+      if (hasOwnRules(place.policy)) await this.#routerLock.run('router', () => this.#router.clearRules(place.slot));
       this.#slots.release(place.slot);
     } catch (error) {
       this.#options.log.error('Network rules are left behind until the node starts again.', { sandboxId, error });
@@ -124,6 +134,7 @@ export class SandboxNetworks {
 
   /** With `isEmpty`, no sandbox is left and the machine gets back everything. */
   async close(options: { readonly isEmpty: boolean }): Promise<void> {
+    await this.#keeping.close();
     await this.#resolver.close();
     if (options.isEmpty && this.#isTouched) await this.#router.close();
   }
@@ -155,9 +166,11 @@ export class SandboxNetworks {
     const plan = await this.#ensureRouter();
     await writeResolverFile(directory, plan.router4);
     if (place === undefined) return await this.#attach(plan, sandbox);
-    if (hasOwnRules(policy)) await this.#router.setRules({ slot: place.slot, policy });
-    else if (hasOwnRules(place.policy)) await this.#router.clearRules(place.slot);
-    place.policy = policy;
+    await this.#routerLock.run('router', async () => {
+      if (hasOwnRules(policy)) await this.#router.setRules({ slot: place.slot, policy });
+      else if (hasOwnRules(place.policy)) await this.#router.clearRules(place.slot);
+      place.policy = policy;
+    });
   }
 
   async #attach(plan: NetworkPlan, sandbox: RunningSandbox): Promise<void> {
@@ -185,7 +198,7 @@ export class SandboxNetworks {
     const place = { slot: this.#slots.take(), policy };
     this.#places.set(sandboxId, place);
     try {
-      if (hasOwnRules(policy)) await this.#router.setRules(place);
+      if (hasOwnRules(policy)) await this.#routerLock.run('router', () => this.#router.setRules(place));
     } catch (error) {
       await this.release(sandboxId);
       throw error;
@@ -200,12 +213,22 @@ export class SandboxNetworks {
       if (this.#plan !== undefined) return this.#plan;
       this.#isTouched = true;
       const plan = await this.#router.connect();
-      const resolverPort = await this.#resolver.listen(plan.host4);
-      await this.#router.open(plan, { resolverPort, policies: [...this.#places.values()] });
+      this.#resolverPort ||= await this.#resolver.listen(plan.host4);
+      await this.#router.open(plan, { resolverPort: this.#resolverPort, policies: [...this.#places.values()] });
       for (const place of this.#places.values()) this.#admit(plan, place);
       this.#plan = plan;
+      this.#keeping.start();
       return plan;
     });
+  }
+
+  /** Under the lock: the whole table is made of the places as they are, and nobody may change them meanwhile. */
+  async #keep(): Promise<void> {
+    const isWhole = await this.#routerLock.run('router', async () => {
+      const options = { resolverPort: this.#resolverPort, policies: [...this.#places.values()] };
+      return this.#plan === undefined || (await this.#router.keep(this.#plan, options));
+    });
+    if (!isWhole) this.#options.log.warn('Something of the network of the sandboxes had gone, and is back.');
   }
 
   #admit(plan: NetworkPlan, place: Place): void {

@@ -137,3 +137,15 @@ test('K49: metadata, deadline and network change together or not at all', async 
   expect(sandbox.metadata).toEqual({ a: '2' });
   await sandbox.delete();
 });
+
+test('a firewall that is loaded anew takes our table with it: the machine stays out of reach, and the table comes back', async () => {
+  const sandbox = await rig.create({ network: { mode: 'full', deny: [{ cidr: world.otherWeb }] } });
+  const before = await rig.machine.census();
+  await rig.machine.onHost('nft', 'flush', 'ruleset');
+  for (const address of world.host) expect(await reach(sandbox, address), address).toBeUndefined();
+  await expect.poll(() => rig.machine.census(), patience).toEqual(before);
+  await rig.inRouter('nft', 'flush', 'ruleset');
+  await expect.poll(() => reach(sandbox, world.name), patience).toContain(world.web);
+  expect(await reach(sandbox, world.otherWeb)).toBeUndefined();
+  await sandbox.delete();
+});

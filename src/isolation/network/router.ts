@@ -27,7 +27,15 @@ import {
   subnetOf,
   uplinkPrefix,
 } from './plan.ts';
-import { hostTable, noHostTable, noSandboxRules, routerTable, type SlotPolicy, sandboxRules } from './rules.ts';
+import {
+  hostTable,
+  machineAddresses,
+  noHostTable,
+  noSandboxRules,
+  routerTable,
+  type SlotPolicy,
+  sandboxRules,
+} from './rules.ts';
 
 const run = promisify(execFile);
 const advice =
@@ -44,6 +52,8 @@ export class Router {
   readonly #spawner: Spawner;
   readonly #faults: FaultPoints;
   readonly #names: NetworkNames;
+  /** The machine's addresses that the router's table has. */
+  #machine: readonly string[] = [];
 
   constructor(options: { readonly spawner: Spawner; readonly faults: FaultPoints; readonly dataDirectory: string }) {
     this.#spawner = options.spawner;
@@ -70,14 +80,35 @@ export class Router {
     options: { readonly resolverPort: number; readonly policies: readonly SlotPolicy[] },
   ): Promise<void> {
     await orUnavailable(async () => {
+      const machine = addressesOfMachine();
       const closed = await findClosed();
       const opened = [...new Set([...(await findOpened()), ...closed.interfaces4, ...closed.interfaces6])];
       await this.#nft(hostTable(plan, { resolverPort: options.resolverPort, opened }), 'machine');
       await this.#faults.hit('node-router-between-tables');
-      await this.#nft(routerTable(plan, options));
+      await this.#nft(routerTable(plan, { ...options, machine }));
       await this.#faults.hit('node-router-before-forwarding');
       await openForwarding(plan.uplink, closed);
+      this.#machine = machine;
     });
+  }
+
+  /**
+   * Looks whether all of it is still there, and puts it back: a firewall that is loaded anew takes our table with it, addresses come, a
+   * default route moves. True: it was as it should be.
+   */
+  async keep(
+    plan: NetworkPlan,
+    options: { readonly resolverPort: number; readonly policies: readonly SlotPolicy[] },
+  ): Promise<boolean> {
+    if (!(await this.#isWhole(plan))) {
+      await this.open(plan, options);
+      return false;
+    }
+    const machine = addressesOfMachine();
+    if (machine.join() === this.#machine.join()) return true;
+    await this.#nft(machineAddresses(machine));
+    this.#machine = machine;
+    return true;
   }
 
   /** Replaces the lists of one sandbox, for open connections too. */
@@ -124,6 +155,18 @@ export class Router {
     await this.#spawner.closeRouter(this.#names.router);
     await this.#nft(noHostTable(this.#names), 'machine');
     await closeForwarding();
+  }
+
+  async #isWhole(plan: NetworkPlan): Promise<boolean> {
+    const closed = await findClosed();
+    if (closed.interfaces4.length + closed.interfaces6.length > 0) return false;
+    try {
+      await this.#nft(`list table inet ${plan.hostTable}\n`, 'machine');
+      await this.#nft('list table inet atoll\n');
+      return true;
+    } catch {
+      return false;
+    }
   }
 
   async #link(plan: NetworkPlan): Promise<void> {
@@ -179,6 +222,11 @@ async function orUnavailable<Result>(work: () => Promise<Result>): Promise<Resul
       cause,
     });
   }
+}
+
+function addressesOfMachine(): string[] {
+  const addresses = Object.values(networkInterfaces()).flatMap((all) => (all ?? []).map(({ address }) => address));
+  return addresses.sort();
 }
 
 function freeSubnet(): number {

@@ -46,7 +46,12 @@ test('a sandbox without lists needs no rules of its own', () => {
 });
 
 withNft('the kernel takes the tables, takes them again, and forgets a sandbox whether it knew it or not', () => {
-  const options = { resolverPort: 5353, policies: [{ slot: 5, policy }], opened: ['eth0'] };
+  const options = {
+    resolverPort: 5353,
+    policies: [{ slot: 5, policy }],
+    machine: ['203.0.113.1', '::1', '203.0.113.1'],
+    opened: ['eth0'],
+  };
   const once = routerTable(plan, options) + hostTable(plan, options);
   const shown = load(once);
   expect(shown).toContain('"s5" : jump out_s5');

@@ -34,10 +34,17 @@ export function hasOwnRules(policy: NetworkPolicy): boolean {
   return policy.mode === 'full' && (policy.allow.length > 0 || policy.deny.length > 0);
 }
 
-/** The router's table with every sandbox that has lists. `resolverPort` is on the machine's end. */
+/**
+ * The router's table with every sandbox that has lists. `resolverPort` is on the machine's end. `machine`: the addresses that the machine
+ * has now; its own table refuses them too, and those that it gets later, but may be flushed with the machine's firewall.
+ */
 export function routerTable(
   plan: NetworkPlan,
-  options: { readonly resolverPort: number; readonly policies: readonly SlotPolicy[] },
+  options: {
+    readonly resolverPort: number;
+    readonly policies: readonly SlotPolicy[];
+    readonly machine: readonly string[];
+  },
 ): string {
   const own = options.policies.filter(({ policy }) => hasOwnRules(policy));
   return `table inet atoll {}
@@ -45,6 +52,8 @@ delete table inet atoll
 table inet atoll {
   map rules_out { type ifname : verdict; }
   map rules_in { type ifname : verdict; }
+  set machine4 { type ipv4_addr; }
+  set machine6 { type ipv6_addr; }
   set flows { type ifname; size 65535; flags dynamic; }
   set asking { type ifname; size 65535; flags dynamic; }
   chain early {
@@ -70,7 +79,10 @@ table inet atoll {
     iifname "up" oifname "s*" goto in
   }
   chain out {
+    ct state invalid drop
     ct status dnat ip daddr ${plan.host4} accept
+    ip daddr @machine4 goto refuse
+    ip6 daddr @machine6 goto refuse
     ip daddr ${setOf(closedRanges, 4)} goto refuse
     ip6 daddr ${setOf(closedRanges, 6)} goto refuse
     iifname vmap @rules_out
@@ -92,7 +104,17 @@ table inet atoll {
     reject with icmpx admin-prohibited
   }
 }
-${own.map(sandboxRules).join('')}`;
+${machineAddresses(options.machine)}${own.map(sandboxRules).join('')}`;
+}
+
+/** The addresses that the machine has, in place of those it had. */
+export function machineAddresses(addresses: readonly string[]): string {
+  const texts = (family: 4 | 6) => {
+    const found = addresses.map(addressRange).filter((range) => range?.family === family);
+    const unique = new Set(found.map((range) => rangeText(range!).split('/')[0]));
+    return unique.size === 0 ? '' : `add element inet atoll machine${family} { ${[...unique].join(', ')} }\n`;
+  };
+  return `flush set inet atoll machine4\nflush set inet atoll machine6\n${texts(4)}${texts(6)}`;
 }
 
 /** The lists of one sandbox, in place of those it had. */
@@ -158,6 +180,7 @@ table inet ${table} {
   chain forward {
     type filter hook forward priority -5; policy accept;
     iifname "${uplink}" oifname "${uplinkPrefix}*" drop
+    iifname "${uplink}" tcp flags & (syn | rst) == syn tcp option maxseg size set rt mtu
     oifname "${uplink}" ct state != { established, related } drop
 ${guard.join('')}  }
   chain leaving {
