@@ -22,6 +22,7 @@ import { leaseRow } from './rows/lease.ts';
 import { listRow } from './rows/list.ts';
 import { memoryRow } from './rows/memory.ts';
 import { metadataRow } from './rows/metadata.ts';
+import { networkRow } from './rows/network.ts';
 import { processMemoryRow, processRow } from './rows/process.ts';
 import { recoveryRow } from './rows/recovery.ts';
 import { sessionsRow } from './rows/sessions.ts';
@@ -44,6 +45,7 @@ const rows: readonly Row[] = [
   listRow,
   recoveryRow,
   expiryRow,
+  networkRow,
 ];
 
 await main();

@@ -8,6 +8,7 @@
  *     write id maps; "mapped" ------------------------> become uid 0 inside, network, ipc, uts, lo
  *     id-mapped layers, overlay; "mounted" -----------> mount namespace, /proc, /dev, pivot_root
  *     <------------------------------------------------ ready, or which step failed
+ *     link it to the router, if it is to have a network
  *     report, exit: its mount namespace goes with it
  *
  * Always true: the helper's mounts exist only in its private namespace, so whatever happens to it nothing stays
@@ -17,6 +18,7 @@
 
 #include "init.h"
 #include "kernel.h"
+#include "network.h"
 #include "overlay.h"
 #include "report.h"
 
@@ -265,6 +267,9 @@ _Noreturn void create_sandbox(const struct create_request *request, int report, 
 		report_failure(report_pipe, record.value, record.step, "%s", record.message);
 		_exit(1);
 	}
+	const char *unlinked = request->network.netns == NULL ? NULL : network_attach(&request->network, request->cgroup);
+	if (unlinked != NULL)
+		FAIL(unlinked, "the sandbox could not be given a network");
 	if (report_send(report_pipe, RECORD_DONE, 0) < 0)
 		kill(pid, SIGKILL);
 	_exit(0);

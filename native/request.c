@@ -10,7 +10,7 @@
 
 enum tag {
 	TAG_ID = 1, TAG_HOSTNAME, TAG_DIRECTORY, TAG_LAYER, TAG_USR_LAYER, TAG_UID_BASE, TAG_CGROUP, TAG_V1_GROUP,
-	TAG_DEADLINE, TAG_GENERATION, TAG_FLAGS, TAG_FENCE, TAG_OPEN_GUARD, TAG_END_FILE,
+	TAG_DEADLINE, TAG_GENERATION, TAG_FLAGS, TAG_FENCE, TAG_OPEN_GUARD, TAG_END_FILE, TAG_NETWORK,
 };
 
 static bool take_text(const struct field *field, char **slot)
@@ -85,6 +85,7 @@ static int take(const struct field *field, struct create_request *r, const char 
 	case TAG_FENCE: return take_u64(field, &r->fence) ? 0 : -1;
 	case TAG_OPEN_GUARD: return take_guard(field, &r->open_guards, why);
 	case TAG_END_FILE: return take_text(field, &r->end_file) ? 0 : -1;
+	case TAG_NETWORK: return network_parse(field->bytes, field->length, &r->network, NULL, why);
 	default: return -1;
 	}
 }
@@ -166,5 +167,6 @@ void request_free(struct create_request *request)
 		free(request->usr_layers[i]);
 	for (size_t i = 0; i < request->v1_group_count; i++)
 		free(request->v1_groups[i]);
+	network_free(&request->network);
 	*request = (struct create_request){ 0 };
 }

@@ -7,6 +7,8 @@
 #ifndef ATOLL_REQUEST_H
 #define ATOLL_REQUEST_H
 
+#include "network.h"
+
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -31,6 +33,7 @@ struct create_request {
 	size_t layer_count, usr_layer_count, v1_group_count;
 	uint32_t uid_base, flags, open_guards;
 	uint64_t deadline, generation, fence;
+	struct network_link network;
 };
 
 /* 0, or -1 when malformed (the connection ends), or an errno with `*why` when it is well-formed and refused. */

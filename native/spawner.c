@@ -10,6 +10,7 @@
 #include "bytes.h"
 #include "create.h"
 #include "kernel.h"
+#include "network.h"
 #include "probe.h"
 #include "remove.h"
 #include "report.h"
@@ -31,9 +32,11 @@
 #define CLIENT 3
 #define JOBS_MAX 64
 #define CREATE_LIMIT_MS 60000
+#define NETWORK_LIMIT_MS 30000
 #define OUTPUT_HIGH (1u << 20)
 
-enum { HELLO = 1, HELLO_OK = 2, CREATE = 10, CREATED = 11, FAILED = 12, REMOVE = 13, REMOVED = 14, PROBE = 15, PROBED = 16 };
+enum { HELLO = 1, HELLO_OK = 2, CREATE = 10, CREATED = 11, FAILED = 12, REMOVE = 13, REMOVED = 14, PROBE = 15, PROBED = 16,
+       ROUTER = 17, ROUTER_CLOSE = 18, ATTACH = 19, TOOL = 20, NETWORK_DONE = 21 };
 
 struct job {
 	pid_t child;     /* 0: reaped */
@@ -119,8 +122,8 @@ static bool start_job(struct job *job, uint8_t type, uint32_t request, int *repo
 	}
 	close(ends[1]);
 	*job = (struct job){ .child = child, .pipe = ends[0], .type = type, .request = request };
-	if (type == CREATE)
-		job->deadline = now_ms() + CREATE_LIMIT_MS;
+	if (type == CREATE || type >= ROUTER)
+		job->deadline = now_ms() + (type == CREATE ? CREATE_LIMIT_MS : NETWORK_LIMIT_MS);
 	return false;
 }
 
@@ -131,7 +134,6 @@ static char *body_text(const uint8_t *body, size_t length)
 	return field_text(&field);
 }
 
-/* false: malformed. */
 /* Strictly below our own directory, spelt without detours. */
 static bool may_remove(const char *path)
 {
@@ -147,6 +149,24 @@ static bool may_remove(const char *path)
 	return true;
 }
 
+/* Child only. */
+static int serve_text(uint8_t type, const char *text, int report)
+{
+	switch (type) {
+	case REMOVE: return remove_tree(text, report);
+	case PROBE: return probe_guard(text, report);
+	case ROUTER: return network_serve_router(text, report);
+	default: return network_serve_close(text, report);
+	}
+}
+
+/* What says that a request of this type is done. */
+static uint8_t done_type(uint8_t type)
+{
+	return type == CREATE ? CREATED : type == REMOVE ? REMOVED : type == PROBE ? PROBED : NETWORK_DONE;
+}
+
+/* false: malformed. */
 static bool handle(uint8_t type, const uint8_t *body, size_t length)
 {
 	if (type == HELLO) {
@@ -158,7 +178,7 @@ static bool handle(uint8_t type, const uint8_t *body, size_t length)
 		greeted = true;
 		return get_u16(body) == 1;
 	}
-	if (!greeted || length < 4 || (type != CREATE && type != REMOVE && type != PROBE))
+	if (!greeted || length < 4 || (type != CREATE && type != REMOVE && type != PROBE && !(type >= ROUTER && type <= TOOL)))
 		return false;
 	uint32_t number = get_u32(body);
 	struct job *job = free_job();
@@ -176,6 +196,11 @@ static bool handle(uint8_t type, const uint8_t *body, size_t length)
 		request_free(&request);
 		return result >= 0;
 	}
+	if (type == ATTACH || type == TOOL) {
+		if (start_job(job, type, number, &report))
+			_exit(type == ATTACH ? network_serve_attach(body, length, report) : network_serve_tool(body, length, report));
+		return true;
+	}
 	char *text = body_text(body, length);
 	if (text == NULL || text[0] == 0) {
 		free(text);
@@ -184,7 +209,7 @@ static bool handle(uint8_t type, const uint8_t *body, size_t length)
 	if (type == REMOVE && !may_remove(text))
 		answer_failed(number, EPERM, "request", "only what lies below the spawner's own directory can be removed");
 	else if (start_job(job, type, number, &report))
-		_exit(type == REMOVE ? remove_tree(text, report) : probe_guard(text, report));
+		_exit(serve_text(type, text, report));
 	free(text);
 	return true;
 }
@@ -192,7 +217,7 @@ static bool handle(uint8_t type, const uint8_t *body, size_t length)
 static void end_job(struct job *job, const struct record_report *record)
 {
 	if (record != NULL && record->kind == RECORD_DONE) {
-		answer(job->type == CREATE ? CREATED : job->type == REMOVE ? REMOVED : PROBED, job->request, job->init);
+		answer(done_type(job->type), job->request, job->init);
 	} else {
 		if (job->init > 0 && !job->init_gone)
 			kill(job->init, SIGKILL);
@@ -256,7 +281,7 @@ static int expire(void)
 			continue;
 		if (job->deadline <= now) {
 			job->deadline = 0;
-			job->why_killed = "the sandbox was not ready in time";
+			job->why_killed = job->type == CREATE ? "the sandbox was not ready in time" : "it was not done in time";
 			if (job->child > 0)
 				kill(job->child, SIGKILL);
 			if (job->init > 0 && !job->init_gone)

@@ -1,7 +1,7 @@
 #!/usr/bin/env node
 /**
- * Brings a checkout into a state in which it runs: installs the npm packages, builds the native init and, with `--test`, the
- * Debian packages that tests use. Does only what is missing, says in short lines what it does, and is silent otherwise.
+ * Brings a checkout into a state in which it runs: installs the npm packages, builds the native init, as root the Debian
+ * packages that sandboxes' networks need and, with `--test`, those that tests use. Does only what is missing, says in short lines what it does, and is silent otherwise.
  *
  *   node scripts/setup.mjs             what `npm start` needs
  *   node scripts/setup.mjs --test      what `npm test` needs besides
@@ -40,8 +40,17 @@ const lockPollMs = 200;
 /** Breaking a stale lock takes microseconds; who holds the right to break for longer than this has died. */
 const breakerLimitMs = 10_000;
 
+/** Debian packages that sandboxes need for a network; without them they have none. Installed as root only. */
+const networkPackages = [
+  { name: 'nftables', program: 'nft', why: 'sandboxes with a network are kept to it by nftables' },
+  { name: 'iproute2', program: 'ip', why: 'links of sandboxes to their router are made with it' },
+];
+
 /** Debian packages that tests use and a small machine may lack. */
-const testPackages = [{ name: 'sudo', program: 'sudo', why: 'tests run sudo inside a sandbox, which sees this /usr' }];
+const testPackages = [
+  ...networkPackages,
+  { name: 'sudo', program: 'sudo', why: 'tests run sudo inside a sandbox, which sees this /usr' },
+];
 
 /** A problem the user can solve; printed without a stack. */
 class SetupError extends Error {}
@@ -60,7 +69,13 @@ function main(flags) {
 
   const steps = [{ isDone: isInitBuilt, run: buildInit }];
   if (!flags.includes('--native')) steps.unshift({ isDone: arePackagesInstalled, run: installPackages });
-  if (flags.includes('--test')) steps.push({ isDone: areTestPackagesInstalled, run: installTestPackages });
+  const isRoot = process.geteuid?.() === 0;
+  const packages = flags.includes('--test')
+    ? testPackages
+    : isRoot && !flags.includes('--native')
+      ? networkPackages
+      : [];
+  steps.push({ isDone: () => missingOf(packages).length === 0, run: () => installDebianPackages(missingOf(packages)) });
 
   if (steps.every((step) => step.isDone())) return;
   withLock(() => {
@@ -140,19 +155,14 @@ function buildInit() {
   writeFileSync(initStamp, hash);
 }
 
-// ---- Debian packages for tests
+// ---- Debian packages
 
-function missingTestPackages() {
-  return testPackages.filter((entry) => !hasProgram(entry.program));
+function missingOf(packages) {
+  return packages.filter((entry) => !hasProgram(entry.program));
 }
 
-function areTestPackagesInstalled() {
-  return missingTestPackages().length === 0;
-}
-
-/** Never fails the set-up: a test that needs an absent program says so itself. */
-function installTestPackages() {
-  const missing = missingTestPackages();
+/** Never fails the set-up: a test that needs an absent program says so itself, and so does a sandbox. */
+function installDebianPackages(missing) {
   const names = missing.map((entry) => entry.name);
   for (const entry of missing) say(`missing: ${entry.name} (${entry.why})`);
   if (process.geteuid?.() !== 0)

@@ -424,6 +424,7 @@ test('every command that changes something takes an idempotency key, and every o
     'cat',
     'stat',
     'info',
+    'show',
     'ps',
     'logs',
     'wait',

@@ -3,17 +3,20 @@
  *
  *   ATOLL_DATA       the data directory
  *   ATOLL_LAYERS     where templates are kept, where several servers share them
+ *   ATOLL_RESOLVERS  who answers sandboxes' questions for names: addresses with a comma between; default: /etc/resolv.conf
  *   ATOLL_SETTINGS   JSON of control's settings: deadlines, bounds, defaults
  *   ATOLL_FAULTS     fault points that crash, fail or wait: for tests of crashes, never in production
  */
 import { z } from 'zod';
 import { type FaultPoints, noFaults, parseFaults } from '../base/index.ts';
 import type { ControlSettings } from '../control/index.ts';
+import { networkPolicy } from '../protocol/index.ts';
 import { StartError } from './start-error.ts';
 
 const count = z.int().min(1);
 const settingsSchema = z.strictObject({
   defaultLimits: z.strictObject({ memoryBytes: count, cpuMillis: count, processes: count }).optional(),
+  defaultNetwork: networkPolicy.optional(),
   sandboxesPerTeam: count.optional(),
   transitionMs: count.optional(),
   youngMs: z.int().min(0).optional(),
@@ -37,6 +40,11 @@ export function faultsFromEnvironment(): FaultPoints {
 
 export function layersFromEnvironment(): string | undefined {
   return process.env['ATOLL_LAYERS'] || undefined;
+}
+
+export function resolversFromEnvironment(): readonly string[] | undefined {
+  const text = process.env['ATOLL_RESOLVERS'];
+  return text ? text.split(',').map((server) => server.trim()) : undefined;
 }
 
 export function settingsFromEnvironment(): Partial<ControlSettings> {

@@ -7,7 +7,7 @@ import { Closing } from './closing.ts';
 import { DataDirectory, defaultDataDirectory } from './data-directory.ts';
 import { faultsFromEnvironment } from './environment.ts';
 import { ensureNativeInit } from './native-init.ts';
-import { layersOption, openHere } from './serve.ts';
+import { layersOption, openHere, resolverOption } from './serve.ts';
 import { softwareVersion } from './software-version.ts';
 import { portInUse } from './start-error.ts';
 
@@ -42,6 +42,7 @@ export async function runNode(options: RunNodeOptions): Promise<RunningNode> {
       log,
       faults: faultsFromEnvironment(),
       ...layersOption(),
+      ...resolverOption(),
     });
     closing.add(() => node.close());
     const tokenFile = options.nodeTokenFile ?? directory.file('node-token');

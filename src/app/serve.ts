@@ -19,7 +19,12 @@ import { openSqliteStore, type Store, StoreOpenError } from '../store/index.ts';
 import { Closing } from './closing.ts';
 import { DataDirectory, defaultDataDirectory } from './data-directory.ts';
 import { deliverByHttp } from './deliver-by-http.ts';
-import { faultsFromEnvironment, layersFromEnvironment, settingsFromEnvironment } from './environment.ts';
+import {
+  faultsFromEnvironment,
+  layersFromEnvironment,
+  resolversFromEnvironment,
+  settingsFromEnvironment,
+} from './environment.ts';
 import { KnownNodes } from './known-nodes.ts';
 import { ensureNativeInit } from './native-init.ts';
 import { softwareVersion } from './software-version.ts';
@@ -128,6 +133,7 @@ async function openNode(parts: NodeParts): Promise<{ nodeId: NodeId; api: NodeAp
     log: logger.child({ part: 'node' }),
     faults,
     ...layersOption(),
+    ...resolverOption(),
   });
   closing.add(() => node.close());
   const { nodeId } = await node.describe();
@@ -170,6 +176,11 @@ async function readToken(path: string): Promise<string> {
       cause,
     });
   }
+}
+
+export function resolverOption(): Pick<SandboxNodeOptions, 'resolver'> {
+  const servers = resolversFromEnvironment();
+  return servers === undefined ? {} : { resolver: { servers } };
 }
 
 export function layersOption(): { layersDirectory?: string } {

@@ -94,5 +94,6 @@ export const exitCodeOf: Readonly<Record<ErrorCode, number>> = {
   outcome_unknown: exitCodes.outcomeUnknown,
   operation_in_doubt: exitCodes.outcomeUnknown,
   isolation_failed: exitCodes.bug,
+  network_unavailable: exitCodes.notConfigured,
   internal: exitCodes.bug,
 };

@@ -16,6 +16,7 @@ import { addLease } from './commands/lease.ts';
 import { addLogs } from './commands/logs.ts';
 import { addLs } from './commands/ls.ts';
 import { addMetadata } from './commands/metadata.ts';
+import { addNetwork } from './commands/network.ts';
 import { addNode } from './commands/node.ts';
 import { addOperations } from './commands/operations.ts';
 import { addPs } from './commands/ps.ts';
@@ -55,6 +56,7 @@ const commands: readonly AddCommand[] = [
   addRm,
   addMetadata,
   addExtend,
+  addNetwork,
   addLease,
   addEvents,
   addKeys,

@@ -1,6 +1,6 @@
 /** What every part of control is given: nothing of it is global, so that a test can hold each piece in its hand. */
 import type { Clock, FaultPoints, Logger, Timers } from '../base/index.ts';
-import type { RandomSource, SandboxLimits } from '../protocol/index.ts';
+import { fullNetwork, type NetworkPolicy, type RandomSource, type SandboxLimits } from '../protocol/index.ts';
 import type { Store } from '../store/index.ts';
 import type { EventHub } from './event-hub.ts';
 import type { NodeDirectory } from './node-directory.ts';
@@ -8,6 +8,8 @@ import type { SandboxLanes } from './sandbox-lanes.ts';
 
 export interface ControlSettings {
   readonly defaultLimits: SandboxLimits;
+  /** Of a sandbox that is created without saying. */
+  readonly defaultNetwork: NetworkPolicy;
   readonly sandboxesPerTeam: number;
   /** How long a create, start, stop or delete may take before reconcile settles it. */
   readonly transitionMs: number;
@@ -24,6 +26,7 @@ export interface ControlSettings {
 
 export const defaultControlSettings: ControlSettings = {
   defaultLimits: { memoryBytes: 2 * 1024 ** 3, cpuMillis: 2_000, processes: 1_024 },
+  defaultNetwork: fullNetwork,
   sandboxesPerTeam: 10_000,
   transitionMs: 60_000,
   youngMs: 60_000,

@@ -1,7 +1,7 @@
 import { afterEach, beforeEach, expect, test } from 'vitest';
 import { ControlRig } from '../../test/support/control-rig.ts';
 import { lostAnswer, nodeAway } from '../../test/support/fake-node.ts';
-import { metadataLimits, newId, routes, type SandboxId } from '../protocol/index.ts';
+import { fullNetwork, metadataLimits, networkPolicy, newId, routes, type SandboxId } from '../protocol/index.ts';
 
 let rig: ControlRig;
 beforeEach(async () => {
@@ -358,4 +358,24 @@ test('K49: one update whose answer is lost is taken from the node as a whole', a
   const expiresAt = new Date(rig.clock.nowMs() + 60_000).toISOString();
   await rig.reconcile();
   expect(await rig.get(id)).toMatchObject({ metadata: { a: '2' }, expiresAt });
+});
+
+test('K49: a network is part of the same update, and of what a start gives the node', async () => {
+  const { id } = await rig.create({ metadata: { a: '1' } });
+  expect((await rig.get(id)).network).toEqual(fullNetwork);
+  const network = networkPolicy.parse({ mode: 'full', deny: [{ cidr: '10.0.0.0/8' }] });
+  const update = () => rig.control.sandboxes.update(rig.caller, id, {}, { metadata: { a: '2' }, network });
+  rig.node.fail('applySettings', { when: 'before', error: nodeAway() });
+  await expect(update()).rejects.toMatchObject({ code: 'node_unavailable' });
+  expect(await rig.get(id)).toMatchObject({ metadata: { a: '1' }, network: fullNetwork });
+  await update();
+  expect(rig.node.applied.map((order) => order.settings)).toMatchObject([{ metadata: { a: '2' }, network }]);
+  const { version } = await rig.get(id);
+  await update(); // It is so already.
+  expect((await rig.get(id)).version).toBe(version);
+  rig.node.fail('applySettings', { when: 'after', error: lostAnswer() });
+  const none = rig.control.sandboxes.update(rig.caller, id, {}, { network: { mode: 'none' } });
+  await expect(none).rejects.toMatchObject({ code: 'outcome_unknown' });
+  await rig.reconcile();
+  expect((await rig.get(id)).network).toEqual({ mode: 'none' });
 });

@@ -1,8 +1,10 @@
-/** Metadata and deadline of a running sandbox: one update, applied on node and record all or none. */
+/** Metadata, deadline and network of a running sandbox: one update, applied on node and record all or none. */
+import { isDeepStrictEqual } from 'node:util';
 import {
   type BodyOf,
   type Conditions,
   isPlatformError,
+  type NetworkPolicy,
   PlatformError,
   type QueryOf,
   type ResultOf,
@@ -29,12 +31,13 @@ interface Update {
   readonly metadata?: MetadataPatch | undefined;
   readonly expectMetadata?: MetadataPatch | undefined;
   readonly expiresInMs?: number | null | undefined;
+  readonly network?: NetworkPolicy | undefined;
 }
 
 interface Work<Result> {
   readonly effect: (operation: Operation) => Promise<SandboxRecord>;
   readonly view: (record: SandboxRecord) => Promise<Result>;
-  readonly movesDeadline: boolean;
+  readonly isBeyondHistory: boolean;
 }
 
 type MetadataView = ResultOf<typeof routes.getMetadata>;
@@ -67,7 +70,7 @@ export class MetadataService {
     const asked = { sandboxId, conditions, kind: 'patchMetadata', body: patch };
     const effect = (operation: Operation) =>
       this.#apply({ caller, sandboxId, conditions: others, operation, versioned }, { metadata: patch });
-    return this.#mutate(caller, asked, { effect, view: async (record) => viewOf(record), movesDeadline: false });
+    return this.#mutate(caller, asked, { effect, view: async (record) => viewOf(record), isBeyondHistory: false });
   }
 
   update(
@@ -79,8 +82,8 @@ export class MetadataService {
     const asked = { sandboxId, conditions, kind: 'updateSandbox', body };
     const versioned = (record: SandboxRecord) => checkVersion(record, conditions);
     const effect = (operation: Operation) => this.#apply({ caller, sandboxId, conditions, operation, versioned }, body);
-    const movesDeadline = body.expiresInMs !== undefined;
-    return this.#mutate(caller, asked, { effect, view: (record) => this.#records.view(record), movesDeadline });
+    const isBeyondHistory = body.expiresInMs !== undefined || body.network !== undefined;
+    return this.#mutate(caller, asked, { effect, view: (record) => this.#records.view(record), isBeyondHistory });
   }
 
   async history(
@@ -145,12 +148,12 @@ export class MetadataService {
     throw new PlatformError('operation_in_doubt', message, { details });
   }
 
-  /** The history knows no deadlines: one that was moved has raised the version, and would now be refused for it. */
+  /** The history knows metadata only: a deadline or network that was changed has raised the version, and would now be refused for it. */
   async #again<Result>(work: Work<Result>, operation: Operation): Promise<Result> {
     try {
       return await work.view(await work.effect(operation));
     } catch (error) {
-      if (!work.movesDeadline || !isPlatformError(error, 'version_mismatch')) throw error;
+      if (!work.isBeyondHistory || !isPlatformError(error, 'version_mismatch')) throw error;
       const message = 'The change may have taken effect before it was interrupted: the version is another one since.';
       throw new PlatformError('operation_in_doubt', message, { details: { operationId: operation.id } });
     }
@@ -178,7 +181,8 @@ export class MetadataService {
       const merge = mergeMetadata(record.metadata, update.metadata ?? {});
       const isMetadataChanged = Object.keys(merge.changes).length > 0;
       const isDeadlineChanged = update.expiresInMs !== undefined;
-      if (!isMetadataChanged && !isDeadlineChanged) return record;
+      const isNetworkChanged = update.network !== undefined && !isDeepStrictEqual(update.network, record.network);
+      if (!isMetadataChanged && !isDeadlineChanged && !isNetworkChanged) return record;
       const nowMs = this.#context.clock.nowMs();
       const expiresAtMs =
         update.expiresInMs === undefined || update.expiresInMs === null ? null : nowMs + update.expiresInMs;
@@ -196,6 +200,7 @@ export class MetadataService {
       return await this.#records.change(lane, record, {
         ...(isMetadataChanged && { metadata: merge.metadata }),
         ...(isDeadlineChanged && { expiresAtMs }),
+        ...(isNetworkChanged && update.network && { network: update.network }),
         by: caller.keyId,
         operationId: operation.id,
         events,

@@ -149,6 +149,7 @@ function compareSettings(
     settings.expiresAtMs === record.expiresAtMs &&
     settings.leaseToken === record.leaseToken &&
     settings.leaseHeld === record.leaseHeld &&
+    JSON.stringify(settings.network) === JSON.stringify(record.network) &&
     sameMap(settings.metadata, record.metadata);
   if (!isSame) return act('give-settings', `The node has version ${sandbox.version}, the record ${record.version}.`);
   if (record.leaseHeld && !input.leased.has(record.id)) return act('release-lease', 'Nobody holds the lease.');

@@ -104,6 +104,7 @@ export class Repairs {
         expiresAtMs: settings.expiresAtMs,
         leaseToken: settings.leaseToken,
         leaseHeld: settings.leaseHeld,
+        network: settings.network,
         createdAtMs: mark.createdAtMs,
         createdBy: mark.createdBy as KeyId,
         userId: null,
@@ -195,6 +196,7 @@ export class Repairs {
       expiresAtMs: settings.expiresAtMs,
       leaseToken: settings.leaseToken,
       leaseHeld: settings.leaseHeld,
+      network: settings.network,
       updatedAtMs: clock.nowMs(),
     };
     const { by, atMs, operationId } = settings.change;

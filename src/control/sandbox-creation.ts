@@ -115,6 +115,7 @@ export class SandboxCreation {
       expiresAtMs: body.expiresInMs === null ? null : nowMs + body.expiresInMs,
       leaseToken: 0,
       leaseHeld: false,
+      network: body.network ?? settings.defaultNetwork,
       createdAtMs: nowMs,
       createdBy: caller.keyId,
       userId: caller.userId,

@@ -2,12 +2,13 @@
  * Reading and changing the record of a sandbox. Every change goes through `commit` or `change`, inside the sandbox's lane, with
  * its events in the same transaction.
  *
- * `change` is the path for what both sides hold (metadata, deadline, lease): decide, apply on the node under the new
+ * `change` is the path for what both sides hold (metadata, deadline, network, lease): decide, apply on the node under the new
  * version, commit. The node keeps it durably and refuses older, so if we die between the two, reconcile takes the node's.
  */
 import {
   type Conditions,
   isPlatformError,
+  type NetworkPolicy,
   PlatformError,
   type SandboxId,
   type SandboxSettings,
@@ -39,6 +40,7 @@ export interface SettingsUpdate {
   readonly expiresAtMs?: number | null;
   readonly leaseToken?: number;
   readonly leaseHeld?: boolean;
+  readonly network?: NetworkPolicy;
   readonly by: string;
   readonly operationId: string | null;
   readonly events: readonly PendingEvent[];
@@ -95,6 +97,7 @@ export class SandboxRecords {
       expiresAtMs: update.expiresAtMs === undefined ? record.expiresAtMs : update.expiresAtMs,
       leaseToken: update.leaseToken ?? record.leaseToken,
       leaseHeld: update.leaseHeld ?? record.leaseHeld,
+      network: update.network ?? record.network,
       version: record.version + 1,
       updatedAtMs: atMs,
     };
@@ -169,6 +172,7 @@ export class SandboxRecords {
       env: spec.env,
       limits: spec.limits,
       expiresAt: record.expiresAtMs === null ? null : new Date(record.expiresAtMs).toISOString(),
+      network: record.network,
       lease:
         record.leaseHeld && holder !== undefined && holder !== null
           ? { holder: holder.name, reason: holder.reason, token: record.leaseToken }
@@ -217,6 +221,7 @@ export function settingsOf(record: SandboxRecord, change: SandboxSettings['chang
     expiresAtMs: record.expiresAtMs,
     leaseToken: record.leaseToken,
     leaseHeld: record.leaseHeld,
+    network: record.network,
     change,
   };
 }

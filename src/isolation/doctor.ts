@@ -8,6 +8,7 @@ import { promisify } from 'node:util';
 import { newId } from '../protocol/index.ts';
 import { Cgroups } from './cgroups.ts';
 import { findMountOf, readMounts } from './mount-table.ts';
+import { lookAtFirewall, tryForwarding6, tryNetwork } from './network/probe.ts';
 import { Spawner } from './spawner.ts';
 
 export interface Finding {
@@ -64,6 +65,17 @@ export async function runDoctor(options: {
       ...(await tryGuards(spawner)),
       await advise('data directory', 'Put the data directory on a file system mounted with nosuid,nodev.', () =>
         lookAtMount(options.dataDirectory),
+      ),
+      await advise(
+        'network',
+        'apt-get install nftables iproute2; without them sandboxes are made with `network: none`.',
+        () => tryNetwork(spawner),
+      ),
+      await advise('network IPv6', 'Use Linux 6.17 or newer, or turn on net.ipv6.conf.all.forwarding.', tryForwarding6),
+      await advise(
+        'firewall',
+        'Let it accept input and forwarding from interfaces named atoll*, and answers to them.',
+        lookAtFirewall,
       ),
       await advise('inotify', `sysctl fs.inotify.max_user_instances=${inotifyInstancesWanted}`, lookAtInotify),
     ];

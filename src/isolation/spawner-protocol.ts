@@ -13,10 +13,32 @@ const types = {
   removed: 14,
   probe: 15,
   probed: 16,
+  router: 17,
+  routerClose: 18,
+  attach: 19,
+  tool: 20,
+  networkDone: 21,
 } as const;
 
 /** A guard that can be left out on purpose, for a test's positive control. */
 export type OpenGuard = 'seccomp' | 'capabilities' | 'dumpable' | 'masks' | 'cgroup';
+
+/** One sandbox's place in its node's router. */
+export interface NetworkLink {
+  /** The file that holds the router's namespace. */
+  readonly router: string;
+  readonly slot: number;
+  /** Whose link it is, for whoever looks at it later. */
+  readonly alias: string;
+  readonly address4: Uint8Array;
+  readonly gateway4: Uint8Array;
+  /** Absent where the machine routes no IPv6. */
+  readonly address6?: Uint8Array;
+}
+
+/** Programs that take what they are to do on their standard input. */
+export type NetworkTool = 'nft' | 'ip';
+const toolNumbers: Readonly<Record<NetworkTool, number>> = { nft: 1, ip: 2 };
 
 export interface CreateRequest {
   readonly id: string;
@@ -33,6 +55,8 @@ export interface CreateRequest {
   readonly fence: number;
   readonly openGuards: readonly OpenGuard[];
   readonly endFile: string;
+  /** Absent: a loopback interface and nothing else. */
+  readonly network?: NetworkLink;
 }
 
 export type SpawnerAnswer =
@@ -68,6 +92,7 @@ export function createFrame(request: number, order: CreateRequest): Buffer {
     field(12, u64(order.fence)),
     ...order.openGuards.map((guard) => textField(13, guard)),
     textField(14, order.endFile),
+    ...(order.network === undefined ? [] : [field(15, linkFields(order.network))]),
   );
 }
 
@@ -79,6 +104,46 @@ export function probeFrame(request: number, guard: string): Buffer {
   return encodeFrame(types.probe, u32(request), Buffer.from(guard));
 }
 
+export function routerFrame(request: number, path: string): Buffer {
+  return encodeFrame(types.router, u32(request), Buffer.from(path));
+}
+
+export function routerCloseFrame(request: number, path: string): Buffer {
+  return encodeFrame(types.routerClose, u32(request), Buffer.from(path));
+}
+
+export function attachFrame(request: number, order: { readonly link: NetworkLink; readonly cgroup: string }): Buffer {
+  return encodeFrame(types.attach, u32(request), linkFields(order.link), textField(2, order.cgroup));
+}
+
+export interface ToolRequest {
+  readonly tool: NetworkTool;
+  /** Absent: in the machine's own namespace. */
+  readonly router?: string;
+  readonly input: string;
+}
+
+export function toolFrame(request: number, order: ToolRequest): Buffer {
+  return encodeFrame(
+    types.tool,
+    u32(request),
+    field(1, Buffer.of(toolNumbers[order.tool])),
+    ...(order.router === undefined ? [] : [textField(2, order.router)]),
+    textField(3, order.input),
+  );
+}
+
+function linkFields(link: NetworkLink): Buffer {
+  return Buffer.concat([
+    textField(1, link.router),
+    field(3, u32(link.slot)),
+    textField(4, link.alias),
+    field(5, link.address4),
+    field(6, link.gateway4),
+    ...(link.address6 === undefined ? [] : [field(7, link.address6)]),
+  ]);
+}
+
 export function parseSpawnerAnswer(frame: Frame): SpawnerAnswer {
   const body = new BodyReader(frame.body);
   switch (frame.type) {
@@ -88,6 +153,7 @@ export function parseSpawnerAnswer(frame: Frame): SpawnerAnswer {
       return { kind: 'created', request: body.u32(), pid: body.i32() };
     case types.removed:
     case types.probed:
+    case types.networkDone:
       return { kind: 'done', request: body.u32() };
     case types.failed:
       return {

@@ -14,14 +14,20 @@ import { getSystemErrorName } from 'node:util';
 import { FrameReader } from '../base/index.ts';
 import { PlatformError } from '../protocol/index.ts';
 import {
+  attachFrame,
   type CreateRequest,
   createFrame,
   helloFrame,
+  type NetworkLink,
   parseSpawnerAnswer,
   probeFrame,
   protocolVersion,
   removeFrame,
+  routerCloseFrame,
+  routerFrame,
   type SpawnerAnswer,
+  type ToolRequest,
+  toolFrame,
 } from './spawner-protocol.ts';
 
 const answerLimitBytes = 64 * 1024;
@@ -72,6 +78,26 @@ export class Spawner {
   /** Tries one guard in a throw-away child; refuses with what went wrong. */
   async probe(guard: string): Promise<void> {
     await this.#ask((request) => probeFrame(request, guard), `the guard "${guard}" does not work`);
+  }
+
+  /** Makes the router's namespace, or finds it. */
+  async openRouter(path: string): Promise<void> {
+    await this.#ask((request) => routerFrame(request, path), 'the router of the sandboxes could not be made');
+  }
+
+  /** Lets go of the router's namespace; the kernel removes it with the last link of a sandbox. */
+  async closeRouter(path: string): Promise<void> {
+    await this.#ask((request) => routerCloseFrame(request, path), 'the router of the sandboxes could not be removed');
+  }
+
+  /** Gives a running sandbox its network. `cgroup` is where its init is found. */
+  async attach(order: { readonly link: NetworkLink; readonly cgroup: string }): Promise<void> {
+    const failure = `sandbox ${order.link.alias} could not be given a network`;
+    await this.#ask((request) => attachFrame(request, order), failure);
+  }
+
+  async runTool(order: ToolRequest): Promise<void> {
+    await this.#ask((request) => toolFrame(request, order), `${order.tool} could not do what it was asked`);
   }
 
   async close(): Promise<void> {

@@ -1,5 +1,5 @@
 /**
- * Makes new settings true: in init, in the file that the sandbox sees, and in the record.
+ * Makes new settings true: in the network, in init, in the file that the sandbox sees, and in the record.
  *
  * Everything that can fail for lack of space or because the sandbox is ending happens before anything is visible. The fence only grows
  * and cannot be taken back, so it comes after the last step that can be refused; from there on the settings are carried through.
@@ -10,6 +10,7 @@ import { type InitClient, InitRefusal, refusalCodes } from '../execution/index.t
 import { PlatformError } from '../protocol/index.ts';
 import { type NodeRecord, prepareRecord, writeRecord } from './node-record.ts';
 import { prepareMetadata, writeMetadata } from './sandbox-files.ts';
+import type { SandboxNetworks } from './sandbox-networks.ts';
 import type { SettingsFile, SettingsFiles } from './settings-files.ts';
 import { encodeSlot } from './settings-slots.ts';
 
@@ -20,6 +21,7 @@ interface Application {
   readonly client: InitClient | undefined;
   readonly directory: string;
   readonly files: SettingsFiles;
+  readonly networks: SandboxNetworks;
   readonly faults: FaultPoints;
 }
 
@@ -36,19 +38,46 @@ export async function applySettings(options: Application): Promise<NodeRecord> {
 async function applyWith(file: SettingsFile | undefined, options: Application): Promise<NodeRecord> {
   const { record, next, client, faults } = options;
   const prepared: PreparedPart[] = [];
+  const network = networkChange(options);
   try {
     prepared.push(await prepareSettings(file, options));
     if (!isDeepStrictEqual(metadataOf(next), metadataOf(record))) prepared.push(prepareShown(options));
     await faults.hit('node-settings-before-init');
+    await network.apply();
     if (client !== undefined) await tellInit(client, { record, next });
   } catch (error) {
     for (const part of prepared) await part.discard();
+    await network.takeBack();
     throw error;
   }
   await faults.hit('node-settings-before-commit');
-  await commitAll(prepared, options);
+  await commitAll(prepared, { network, faults });
   await faults.hit('node-settings-before-answer');
   return next;
+}
+
+interface NetworkChange {
+  apply(): Promise<void>;
+  /** What was reached before is reached again, if it was changed. */
+  takeBack(): Promise<void>;
+}
+
+/** Of a sandbox that does not run there is nothing to change: its next life begins with what the record says. */
+function networkChange({ record, next, client, directory, networks, faults }: Application): NetworkChange {
+  const { sandboxId } = record.mark;
+  const isChanged = client !== undefined && !isDeepStrictEqual(next.settings.network, record.settings.network);
+  let isApplied = false;
+  return {
+    apply: async () => {
+      if (!isChanged) return;
+      await networks.change({ sandboxId, directory, policy: next.settings.network });
+      isApplied = true;
+      await faults.hit('node-settings-after-network');
+    },
+    takeBack: async () => {
+      if (isApplied) await networks.change({ sandboxId, directory, policy: record.settings.network });
+    },
+  };
 }
 
 /** One of the two places that settings are written to. */
@@ -75,7 +104,10 @@ function prepareShown({ directory, record, next }: Application): PreparedPart {
 }
 
 /** All at once, because each waits for the disk; all or none, because a refusal says that nothing was changed. */
-async function commitAll(prepared: readonly PreparedPart[], { faults }: Application): Promise<void> {
+async function commitAll(
+  prepared: readonly PreparedPart[],
+  { network, faults }: { readonly network: NetworkChange; readonly faults: FaultPoints },
+): Promise<void> {
   const ends = await Promise.allSettled(
     prepared.map(async (part) => {
       await part.commit();
@@ -87,6 +119,7 @@ async function commitAll(prepared: readonly PreparedPart[], { faults }: Applicat
   try {
     // Those that failed too: how far they came is not known.
     for (const part of prepared) await part.takeBack();
+    await network.takeBack();
   } catch (error) {
     const message = 'The settings reached one of two places only; look before you repeat the change.';
     throw new PlatformError('outcome_unknown', message, { cause: error });

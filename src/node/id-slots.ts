@@ -1,5 +1,5 @@
 /**
- * User ids on the host. Each sandbox has 65,536 of its own, so that a process of one is nobody to the files and limits of another.
+ * Numbered places, handed out one by one and as late as possible a second time. First of all, user ids on the host. Each sandbox has 65,536 of its own, so that a process of one is nobody to the files and limits of another.
  *
  * Invariants:
  *  - No two sandboxes of a node hold the same slot.
@@ -15,15 +15,21 @@ export const slotCount = (2 ** 31 - firstId) / idsPerSlot;
 
 export class IdSlots {
   readonly #taken = new Set<number>();
+  readonly #count: number;
+  readonly #what: string;
   #next: number;
 
   /** Nodes of one machine start at different places, so that they rarely use the same ids. */
-  constructor(options: { readonly startAt: number }) {
-    this.#next = options.startAt % slotCount;
+  constructor(options: { readonly startAt: number; readonly count?: number; readonly what?: string }) {
+    this.#count = options.count ?? slotCount;
+    this.#what = options.what ?? 'user ids';
+    this.#next = options.startAt % this.#count;
   }
 
   take(): number {
-    if (this.#taken.size >= slotCount) throw new PlatformError('limit_exceeded', 'The node has no user ids left.');
+    if (this.#taken.size >= this.#count) {
+      throw new PlatformError('limit_exceeded', `The node has no ${this.#what} left.`);
+    }
     while (this.#taken.has(this.#next)) this.#advance();
     const slot = this.#next;
     this.#taken.add(slot);
@@ -33,7 +39,7 @@ export class IdSlots {
 
   /** For a sandbox found on disk. */
   takeExactly(slot: number): boolean {
-    if (slot >= slotCount || this.#taken.has(slot)) return false;
+    if (slot >= this.#count || this.#taken.has(slot)) return false;
     this.#taken.add(slot);
     return true;
   }
@@ -43,7 +49,7 @@ export class IdSlots {
   }
 
   #advance(): void {
-    this.#next = (this.#next + 1) % slotCount;
+    this.#next = (this.#next + 1) % this.#count;
   }
 }
 

@@ -1,6 +1,7 @@
 /** What a node needs to know. */
 import type { Clock, FaultPoints, Logger } from '../base/index.ts';
 import type { OpenGuard } from '../isolation/index.ts';
+import type { ResolverOptions } from './resolver/resolver.ts';
 
 export interface SandboxNodeOptions {
   /** Belongs to this node alone; made with mode 0700 if it is not there. */
@@ -13,6 +14,8 @@ export interface SandboxNodeOptions {
   readonly layersDirectory?: string;
   /** How many sandboxes, running or not. Default: 1,000. */
   readonly capacity?: number;
+  /** Which resolvers answer sandboxes' questions for names. */
+  readonly resolver?: ResolverOptions;
   readonly log?: Logger;
   readonly clock?: Clock;
   readonly faults?: FaultPoints;

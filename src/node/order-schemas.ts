@@ -1,6 +1,6 @@
 /** The shapes of orders and records, checked where they come from outside this process: the network and the disk. */
 import { z } from 'zod';
-import { idSchema } from '../protocol/index.ts';
+import { idSchema, networkPolicy, noNetwork } from '../protocol/index.ts';
 
 const count = z.int().nonnegative();
 const texts = z.record(z.string(), z.string());
@@ -13,6 +13,8 @@ export const settingsSchema = z.strictObject({
   expiresAtMs: count.nullable(),
   leaseToken: count,
   leaseHeld: z.boolean(),
+  /** Records of before there was a choice have none. */
+  network: networkPolicy.default(noNetwork),
   change: z.strictObject({ by: z.string(), atMs: count, operationId: z.string().nullable() }),
 });
 

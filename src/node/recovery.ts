@@ -13,6 +13,7 @@ import type { NodePaths } from './node-paths.ts';
 import { type NodeRecord, readRecord, writeRecord } from './node-record.ts';
 import { readEndReason, writeMetadata } from './sandbox-files.ts';
 import type { SandboxLives } from './sandbox-lives.ts';
+import type { RunningSandbox } from './sandbox-networks.ts';
 
 const concurrency = 32;
 
@@ -53,6 +54,13 @@ export async function recoverSandboxes(context: RecoveryContext): Promise<Recove
   const known = new Set(names);
   for (const name of await lives.listGroups()) if (!known.has(name)) await lives.clear(name);
   return found;
+}
+
+/** For the networks: none where it does not run. */
+export function runningOf({ record, client }: FoundSandbox, paths: NodePaths): RunningSandbox[] {
+  const { sandboxId } = record.mark;
+  const policy = record.settings.network;
+  return client === undefined ? [] : [{ sandboxId, directory: paths.sandbox(sandboxId), policy }];
 }
 
 async function listTrash(paths: NodePaths): Promise<string[]> {

@@ -1,7 +1,7 @@
 /** The files of one sandbox's directory that the node itself writes or reads. Nothing below the writable layers is ever read. */
-import { mkdir, open, readFile, rm, writeFile } from 'node:fs/promises';
+import { mkdir, open, readFile, rm, symlink, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
-import { type PreparedFile, prepareSmallFile } from '../base/index.ts';
+import { type PreparedFile, prepareFile, prepareSmallFile } from '../base/index.ts';
 import type { EndReason, SandboxId, SandboxSettings } from '../protocol/index.ts';
 import { slotsFileBytes, slotsFileName } from './settings-slots.ts';
 
@@ -18,6 +18,7 @@ export async function makeSandboxDirectory(directory: string): Promise<void> {
   const etc = join(directory, 'upper', 'etc');
   await mkdir(etc, { mode: 0o755 });
   await Promise.all(ownFiles.map((name) => writeFile(join(etc, name), '', { mode: 0o644 })));
+  await symlink(`/run/atoll/${resolverFile}`, join(etc, 'resolv.conf'));
 }
 
 /** Puts the space of the slots on the disk: the first change finds it there. Without it that one takes longer, and no more than that. */
@@ -29,6 +30,8 @@ export async function syncSlots(directory: string): Promise<void> {
     await file.close();
   }
 }
+/** In the directory that the sandbox sees and cannot write: /etc/resolv.conf leads to it. */
+const resolverFile = 'resolv.conf';
 
 /** Files of /etc that hold the sandbox's own name. */
 const ownFiles = ['hostname', 'hosts'] as const;
@@ -43,6 +46,13 @@ export async function writeOwnNames(directory: string, sandboxId: SandboxId): Pr
 export function prepareMetadata(directory: string, settings: SandboxSettings): PreparedFile {
   const text = `${JSON.stringify({ version: settings.metadataVersion, metadata: settings.metadata })}\n`;
   return prepareSmallFile(join(directory, 'shared', 'metadata.json'), text, 0o644);
+}
+
+/** Where names are asked for; undefined: nowhere. */
+export async function writeResolverFile(directory: string, nameserver: string | undefined): Promise<void> {
+  const text = nameserver === undefined ? '# This sandbox has no network.\n' : `nameserver ${nameserver}\n`;
+  const prepared = await prepareFile(join(directory, 'shared', resolverFile), text, { mode: 0o644, durable: false });
+  await prepared.commit();
 }
 
 export async function writeMetadata(directory: string, settings: SandboxSettings): Promise<void> {

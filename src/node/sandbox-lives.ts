@@ -1,5 +1,5 @@
 /**
- * Begins and ends lives: groups, the spawner and the connection to init, in that order and back. Callers hold the sandbox's lock and keep
+ * Begins and ends lives: groups, network, the spawner and the connection to init, in that order and back. Callers hold the sandbox's lock and keep
  * the record.
  */
 import { join } from 'node:path';
@@ -12,6 +12,7 @@ import { uidBaseOf } from './id-slots.ts';
 import type { NodePaths } from './node-paths.ts';
 import type { NodeRecord } from './node-record.ts';
 import { endFileName } from './sandbox-files.ts';
+import type { SandboxNetworks } from './sandbox-networks.ts';
 
 /** How long init may take beyond the grace before it is killed. */
 const shutdownMarginMs = 5_000;
@@ -22,6 +23,7 @@ export class SandboxLives {
   readonly #paths: NodePaths;
   readonly #faults: FaultPoints;
   readonly #openGuards: readonly OpenGuard[];
+  readonly #networks: SandboxNetworks;
 
   constructor(options: {
     readonly cgroups: Cgroups;
@@ -29,12 +31,14 @@ export class SandboxLives {
     readonly paths: NodePaths;
     readonly faults: FaultPoints;
     readonly openGuards: readonly OpenGuard[];
+    readonly networks: SandboxNetworks;
   }) {
     this.#cgroups = options.cgroups;
     this.#spawner = options.spawner;
     this.#paths = options.paths;
     this.#faults = options.faults;
     this.#openGuards = options.openGuards;
+    this.#networks = options.networks;
   }
 
   /** Begins the life that the record describes in `directory`. When it fails, no process and no group is left. */
@@ -42,6 +46,7 @@ export class SandboxLives {
     const { sandboxId } = record.mark;
     const group = await this.#cgroups.make(sandboxId, record.spec.limits);
     try {
+      const network = await this.#networks.reserve({ sandboxId, directory, policy: record.settings.network });
       await this.#faults.hit('node-before-spawn');
       await this.#spawner.create({
         ...group,
@@ -56,6 +61,7 @@ export class SandboxLives {
         fence: record.settings.leaseToken,
         openGuards: this.#openGuards,
         endFile: endFileName(record.generation),
+        ...(network !== undefined && { network }),
       });
       await this.#faults.hit('node-after-spawn');
       return await InitClient.connect({ directory, generation: record.generation }).catch((cause: unknown) => {
@@ -84,9 +90,10 @@ export class SandboxLives {
     await this.clear(sandboxId);
   }
 
-  /** Kills whatever is left of a sandbox, and removes its groups. */
+  /** Kills whatever is left of a sandbox, and removes its groups; its link goes with its last process. */
   async clear(sandboxId: string): Promise<void> {
     await this.#cgroups.remove(sandboxId);
+    await this.#networks.release(sandboxId);
   }
 
   /** Names that have groups here. */

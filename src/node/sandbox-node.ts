@@ -53,10 +53,11 @@ import type { SandboxNodeOptions } from './node-options.ts';
 import { NodePaths } from './node-paths.ts';
 import { type NodeRecord, viewOf, writeRecord } from './node-record.ts';
 import { admitExec, decideCreate, decideSettings, decideStart, refuseOlderLife } from './order-rules.ts';
-import { recoverSandboxes } from './recovery.ts';
+import { recoverSandboxes, runningOf } from './recovery.ts';
 import { clearEarlierLife, readEndReason, writeMetadata } from './sandbox-files.ts';
 import { SandboxLives } from './sandbox-lives.ts';
 import { SandboxMaking } from './sandbox-making.ts';
+import { SandboxNetworks } from './sandbox-networks.ts';
 import { SandboxProcesses } from './sandbox-processes.ts';
 import { SettingsFiles } from './settings-files.ts';
 import { SpareDirectories } from './spare-directories.ts';
@@ -77,6 +78,7 @@ interface Parts {
   readonly lock: DirectoryLock;
   readonly spawner: Spawner;
   readonly cgroups: Cgroups;
+  readonly networks: SandboxNetworks;
   readonly paths: NodePaths;
   readonly clock: Clock;
 }
@@ -147,7 +149,9 @@ export class SandboxNode implements NodeApi {
       await spawner.ready();
       const cgroups = await Cgroups.open({ dataDirectory });
       const clock = options.clock ?? new SystemClock();
-      const node = new SandboxNode({ options, identity, lock, spawner, cgroups, paths, clock });
+      const { log = silentLogger, faults = noFaults } = options;
+      const networks = new SandboxNetworks({ ...options, dataDirectory, spawner, cgroups, log, faults });
+      const node = new SandboxNode({ options, identity, lock, spawner, cgroups, networks, paths, clock });
       await node.#recover();
       return node;
     } catch (error) {
@@ -237,6 +241,7 @@ export class SandboxNode implements NodeApi {
         directory: this.#paths.sandbox(order.sandboxId),
         files: this.#settings,
         faults: this.#faults,
+        networks: this.#parts.networks,
       });
       return viewOf(sandbox.record);
     });
@@ -419,6 +424,7 @@ export class SandboxNode implements NodeApi {
       clock: this.#clock,
       log: this.#log,
     });
+    await this.#parts.networks.restore(found.sandboxes.flatMap((one) => runningOf(one, this.#paths)));
     this.#quarantined.push(...found.quarantined);
     for (const sandbox of found.sandboxes) {
       const { mark, generation } = sandbox.record;
@@ -437,6 +443,7 @@ export class SandboxNode implements NodeApi {
     await Promise.all([...this.#sandboxes.values()].map(({ client }) => client?.close()));
     await this.#settings.close();
     await this.#spares.close();
+    await this.#parts.networks.close({ isEmpty: this.#sandboxes.size === 0 });
     await this.#parts.spawner.close();
     if (this.#sandboxes.size === 0) await this.#parts.cgroups.removeRoots();
     await this.#parts.lock.release();

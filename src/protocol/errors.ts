@@ -190,6 +190,12 @@ export const errorCatalog = {
     retry: 'never',
     meaning: 'A guard could not be set on this machine, so nothing was started. `atoll doctor` tells more.',
   },
+  network_unavailable: {
+    status: 501,
+    retry: 'never',
+    meaning:
+      'The machine cannot give a sandbox this network; nothing was changed. The message says what is missing; `network: {mode: "none"}` needs nothing.',
+  },
   server_unreachable: {
     status: 503,
     retry: 'backoff',

@@ -1,4 +1,5 @@
 /** Everything that crosses a process boundary. */
+export { addressRange, isWithin, rangeText } from './address-ranges.ts';
 export type { ErrorBody, ErrorCode, ErrorSpec, PlatformErrorOptions } from './errors.ts';
 export { errorCatalog, isErrorCode, isPlatformError, PlatformError } from './errors.ts';
 export type {
@@ -19,6 +20,8 @@ export type {
   WebhookId,
 } from './ids.ts';
 export { idPrefixes, idSchema, isId, newId, systemRandom } from './ids.ts';
+export type { NetworkPolicy, NetworkRule } from './network.ts';
+export { closedRanges, fullNetwork, networkLimits, networkPolicy, noNetwork, privateRanges } from './network.ts';
 export type {
   ApplySettingsOrder,
   Command,

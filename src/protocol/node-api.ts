@@ -11,6 +11,7 @@
  *  - `node_unavailable`, `sandbox_unavailable` promise that nothing was changed; `outcome_unknown` promises nothing.
  */
 import type { NodeId, SandboxId } from './ids.ts';
+import type { NetworkPolicy } from './network.ts';
 import type { NodeFiles } from './node-files.ts';
 import type { NodeProcesses } from './node-processes.ts';
 import type { NodeSessions } from './node-sessions.ts';
@@ -40,6 +41,7 @@ export interface SandboxSettings {
   /** Effects need this lease token while `leaseHeld`; tokens only grow. 0 before the first lease. */
   readonly leaseToken: number;
   readonly leaseHeld: boolean;
+  readonly network: NetworkPolicy;
   /** Who made this version and how, so that a record can be rebuilt from the node after a crash. */
   readonly change: SettingsChange;
 }

@@ -39,6 +39,7 @@ export {
   type ListSandboxesOptions,
   type MetadataHistory,
   type MetadataView,
+  type NetworkInput,
   Sandbox,
   type UpdateSandboxOptions,
 } from './sandbox.ts';

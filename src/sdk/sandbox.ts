@@ -30,6 +30,7 @@ export type ClientChoice = { readonly client: { readonly connection: Connection 
 
 export type CreateSandboxOptions = Omit<BodyInputOf<(typeof routes)['createSandbox']>, 'ifExists'>;
 export type UpdateSandboxOptions = BodyInputOf<(typeof routes)['updateSandbox']>;
+export type NetworkInput = NonNullable<UpdateSandboxOptions['network']>;
 export interface ListSandboxesOptions {
   readonly state?: readonly StateKind[];
   /** Every pair must be equal. */
@@ -118,6 +119,9 @@ export class Sandbox implements AsyncDisposable {
   get expiresAt(): Date | null {
     return this.#view.expiresAt === null ? null : new Date(this.#view.expiresAt);
   }
+  get network(): SandboxView['network'] {
+    return this.#view.network;
+  }
   /** Everything that the server last said about it. */
   get view(): SandboxView {
     return this.#view;
@@ -203,7 +207,7 @@ export class Sandbox implements AsyncDisposable {
     return this;
   }
 
-  /** Changes metadata and deadline together, all or none. */
+  /** Changes metadata, deadline and network together, all or none. */
   async update(change: UpdateSandboxOptions, options: CallOptions = {}): Promise<this> {
     this.#view = await this.#connection.call(routes.updateSandbox, { ...this.#request(options), body: change });
     return this;
@@ -212,6 +216,11 @@ export class Sandbox implements AsyncDisposable {
   /** From now on; null: it never ends by itself. */
   extend(expiresInMs: number | null, options: CallOptions = {}): Promise<this> {
     return this.update({ expiresInMs }, options);
+  }
+
+  /** Replaces what of the network it reaches; it holds for open connections too. */
+  setNetwork(network: NetworkInput, options: CallOptions = {}): Promise<this> {
+    return this.update({ network }, options);
   }
 
   getMetadata(options: { readonly signal?: AbortSignal } = {}): Promise<MetadataView> {

@@ -16,6 +16,7 @@
 import type {
   KeyId,
   LeaseId,
+  NetworkPolicy,
   NodeId,
   OperationId,
   SandboxId,
@@ -77,6 +78,7 @@ export interface SandboxRecord {
   /** The last lease token granted for it; 0: none yet. */
   readonly leaseToken: number;
   readonly leaseHeld: boolean;
+  readonly network: NetworkPolicy;
   readonly createdAtMs: number;
   readonly createdBy: KeyId;
   readonly userId: UserId | null;

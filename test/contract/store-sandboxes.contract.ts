@@ -24,6 +24,11 @@ function describeRecords(database: () => TestDatabase): void {
       expiresAtMs: 7,
       leaseToken: 3,
       leaseHeld: true,
+      network: {
+        mode: 'full',
+        allow: [{ cidr: '10.0.0.0/8', protocol: 'tcp', ports: [{ from: 1, to: 2 }] }],
+        deny: [],
+      },
       userId: newId('user'),
     });
     await insertAll(store, [record]);

@@ -47,6 +47,7 @@ export function testSandboxView(changes: Partial<SandboxView> = {}): SandboxView
     env: {},
     limits: { memoryBytes: 1024 ** 3, cpuMillis: 1_000, processes: 100 },
     expiresAt: null,
+    network: { mode: 'none' },
     lease: null,
     nodeId: testId('node', 'a'),
     createdAt: aDay,

@@ -7,6 +7,7 @@ import {
   type NodeApi,
   type NodeSandbox,
   newId,
+  noNetwork,
   type SandboxId,
   type SandboxSettings,
   type SandboxSpec,
@@ -18,6 +19,7 @@ export const plainSettings: SandboxSettings = {
   expiresAtMs: null,
   leaseToken: 0,
   leaseHeld: false,
+  network: noNetwork,
   change: { by: 'usr-test', atMs: 1, operationId: null },
 };
 

@@ -9,9 +9,10 @@ import { mkdtemp, readFile, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { createInterface } from 'node:readline';
-import { ensureNativeInit } from '../../src/app/index.ts';
-import { SandboxNode } from '../../src/node/index.ts';
+import { promisify } from 'node:util';
 import { Atoll } from '../../src/sdk/index.ts';
+import { deleteSandboxes } from './delete-sandboxes.ts';
+import { type TestWorld, world as worldAddresses } from './test-world.ts';
 
 const root = join(import.meta.dirname, '../..');
 const cli = join(root, 'src/cli/main.ts');
@@ -30,6 +31,10 @@ export interface PlatformOptions {
   readonly nodeFaults?: string;
   /** A directory that the test has made. Absent: a new one; gone afterwards either way. */
   readonly dataDirectory?: string;
+  /** The machine that it runs on, as far as the network goes. Absent: this one, and sandboxes have no network unless they ask for it. */
+  readonly world?: TestWorld;
+  /** Words before the words of the server, to start it with less power than the test has. */
+  readonly wrap?: readonly string[];
 }
 
 export interface Daemon {
@@ -84,7 +89,7 @@ export class Platform {
   async startNode(faults = ''): Promise<void> {
     const port = this.node === undefined ? '0' : new URL(this.node.url).port;
     const options = ['node', '--data', join(this.dataDirectory, 'far'), '--port', port];
-    this.node = await startDaemon(options, { ATOLL_FAULTS: faults });
+    this.node = await startDaemon(options, { ATOLL_FAULTS: faults }, this.#enter);
   }
 
   async startServer(faults = ''): Promise<void> {
@@ -92,10 +97,13 @@ export class Platform {
     if (this.node !== undefined) {
       options.push('--node-url', this.node.url, '--node-token-file', join(this.dataDirectory, 'far', 'node-token'));
     }
-    const settings = JSON.stringify(this.#options.settings ?? {});
-    this.server = await startDaemon(options, { ATOLL_FAULTS: faults, ATOLL_SETTINGS: settings });
+    const { world, settings = {} } = this.#options;
+    // Most tests are about something else: a network would only cost them, and change this machine.
+    const all = world === undefined ? { defaultNetwork: { mode: 'none' }, ...settings } : settings;
+    const env = { ATOLL_FAULTS: faults, ATOLL_SETTINGS: JSON.stringify(all), ATOLL_RESOLVERS: worldAddresses.resolver };
+    this.server = await startDaemon(options, env, this.#enter);
     this.key = (await readFile(join(this.dataDirectory, 'server', 'key'), 'utf8')).trim();
-    this.client = new Atoll({ url: this.server.url, apiKey: this.key });
+    this.client = new Atoll({ url: await this.#reach(this.server.url), apiKey: this.key });
   }
 
   /** A real SIGKILL; the sandboxes are not asked. */
@@ -122,15 +130,11 @@ export class Platform {
   cliWith(options: { stdin?: string; env?: Record<string, string> }, ...words: readonly string[]): Promise<CliAnswer> {
     const env = { ...process.env, ATOLL_DATA: join(this.dataDirectory, 'server'), ...options.env };
     return new Promise((resolve) => {
-      const child = execFile(
-        process.execPath,
-        [cli, ...words],
-        { env, maxBuffer: 2 ** 28 },
-        (error, stdout, stderr) => {
-          const code = error === null ? 0 : typeof error.code === 'number' ? error.code : 128;
-          resolve({ code, stdout, stderr });
-        },
-      );
+      const [program, ...rest] = [...this.#enter, process.execPath, cli, ...words];
+      const child = execFile(program!, rest, { env, maxBuffer: 2 ** 28 }, (error, stdout, stderr) => {
+        const code = error === null ? 0 : typeof error.code === 'number' ? error.code : 128;
+        resolve({ code, stdout, stderr });
+      });
       child.stdin?.end(options.stdin ?? '');
     });
   }
@@ -145,6 +149,24 @@ export class Platform {
     await this.#remove();
   }
 
+  get #enter(): readonly string[] {
+    return [...(this.#options.world?.enter ?? []), ...(this.#options.wrap ?? [])];
+  }
+
+  /** Where this process reaches what the server calls its address. */
+  async #reach(url: string): Promise<string> {
+    const { world } = this.#options;
+    return world === undefined ? url : `http://127.0.0.1:${await world.bridge(Number(new URL(url).port))}`;
+  }
+
+  /** Where the network is: a node that finds its sandboxes again gives them theirs again. */
+  async #deleteSandboxes(): Promise<void> {
+    if (this.#enter.length === 0) return await deleteSandboxes(this.nodeDirectory);
+    const program = join(import.meta.dirname, 'delete-sandboxes.ts');
+    const [enter, ...words] = [...this.#enter, process.execPath, program, this.nodeDirectory];
+    await promisify(execFile)(enter!, words);
+  }
+
   async #remove(): Promise<void> {
     for (const daemon of [this.server, this.node]) {
       if (daemon === undefined) continue;
@@ -153,28 +175,18 @@ export class Platform {
       await daemon.died;
       clearTimeout(late);
     }
-    if (existsSync(this.nodeDirectory)) await deleteSandboxes(this.nodeDirectory);
+    if (existsSync(this.nodeDirectory)) await this.#deleteSandboxes();
     await rm(this.dataDirectory, { recursive: true, force: true });
   }
 }
 
-/** Without server and node: they may be what a test has broken. */
-async function deleteSandboxes(nodeDirectory: string): Promise<void> {
-  const options = { initProgram: await ensureNativeInit(), version: 'test' };
-  const node = await SandboxNode.open({ dataDirectory: nodeDirectory, ...options });
-  try {
-    const { sandboxes } = await node.inventory();
-    await Promise.all(
-      sandboxes.map(({ mark, generation }) => node.deleteSandbox({ sandboxId: mark.sandboxId, generation })),
-    );
-  } finally {
-    await node.close();
-  }
-}
-
-async function startDaemon(words: readonly string[], env: Readonly<Record<string, string>>): Promise<Daemon> {
-  const all = [cli, ...words, '--json', '--log-level', 'warn'];
-  const child = spawn(process.execPath, all, { stdio: ['ignore', 'pipe', 'pipe'], env: { ...process.env, ...env } });
+async function startDaemon(
+  words: readonly string[],
+  env: Readonly<Record<string, string>>,
+  enter: readonly string[],
+): Promise<Daemon> {
+  const [program, ...all] = [...enter, process.execPath, cli, ...words, '--json', '--log-level', 'warn'];
+  const child = spawn(program!, all, { stdio: ['ignore', 'pipe', 'pipe'], env: { ...process.env, ...env } });
   let said = '';
   child.stderr.setEncoding('utf8').on('data', (text: string) => {
     said = (said + text).slice(-4_000);

@@ -1,5 +1,5 @@
 /** Records for tests of what uses the store: whole and plausible, with what matters to the test given. */
-import { newId } from '../../src/protocol/index.ts';
+import { newId, noNetwork } from '../../src/protocol/index.ts';
 import type {
   EventRecord,
   KeyRecord,
@@ -29,6 +29,7 @@ export function sandboxRecord(given: Partial<SandboxRecord> = {}): SandboxRecord
     expiresAtMs: null,
     leaseToken: 0,
     leaseHeld: false,
+    network: noNetwork,
     createdAtMs: 1_900_000_000_000,
     createdBy: newId('key'),
     userId: null,

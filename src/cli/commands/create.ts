@@ -1,8 +1,9 @@
 import { collectPair, parseCores, parseCount, parseDurationOrNever, parseSize } from '../argument-parsers.ts';
 import type { AddCommand } from '../command-adder.ts';
 import { withIdempotencyKey } from '../command-adder.ts';
+import { collectRule, type NetworkOptions, networkOf, parseMode, ruleHelp } from '../network-options.ts';
 
-interface Options {
+interface Options extends NetworkOptions {
   readonly template?: string;
   readonly metadata?: Record<string, string>;
   readonly env?: Record<string, string>;
@@ -27,10 +28,14 @@ export const addCreate: AddCommand = (program, actions) => {
     .option('--cpus <cores>', 'such as 0.5, 2', parseCores)
     .option('--processes <count>', 'how many processes at most', parseCount)
     .option('--expires-in <time>', 'such as 30m, 2h, never', parseDurationOrNever)
+    .option('--network <mode>', 'none, or full', parseMode)
+    .option('--allow <rule>', `before deny, and the only way to private ranges; ${ruleHelp}`, collectRule)
+    .option('--deny <rule>', `unless allowed; ${ruleHelp}`, collectRule)
     .option('--no-new-privileges', 'setuid programs such as sudo give nothing inside')
     .action(
       actions.of<Options, [name?: string]>(async (call, name) => {
         const { options } = call;
+        const network = networkOf(options);
         const client = await call.client();
         const settings = {
           ...(options.template !== undefined && { template: options.template }),
@@ -43,6 +48,7 @@ export const addCreate: AddCommand = (program, actions) => {
             ...(options.processes !== undefined && { processes: options.processes }),
           },
           noNewPrivileges: !options.newPrivileges,
+          ...(network && { network }),
           ...call.conditions(),
         };
         const isGet = options.get === true && name !== undefined;

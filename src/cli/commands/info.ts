@@ -1,5 +1,6 @@
 import type { SandboxView } from '../../protocol/index.ts';
 import type { AddCommand } from '../command-adder.ts';
+import { readableNetwork } from '../network-options.ts';
 import { readableBytes, readableFields, readablePairs, readableWhen } from '../readable.ts';
 
 export const addInfo: AddCommand = (program, actions) => {
@@ -32,6 +33,7 @@ export function describeSandbox(view: SandboxView, nowMs: number): string {
     ],
     ['Created', `${when(view.createdAt)} by ${view.createdBy}`],
     ['Expires', when(view.expiresAt)],
+    ['Network', readableNetwork(view.network)],
     ['Lease', lease === null ? '-' : `${lease.holder}, token ${lease.token}${lease.reason ? `: ${lease.reason}` : ''}`],
     ['Node', view.nodeId],
     ['Metadata', readablePairs(view.metadata)],

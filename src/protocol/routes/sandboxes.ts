@@ -1,6 +1,7 @@
 /** Sandboxes: create, look, change, stop, start, delete. */
 import { z } from 'zod';
 import { idSchema } from '../ids.ts';
+import { networkPolicy } from '../network.ts';
 import { defineRoute } from '../route.ts';
 import { stateKinds } from '../sandbox-state.ts';
 import { cursor, instant, limits, metadataMap, metadataPatch, none, pageLimit, text } from '../schemas.ts';
@@ -23,6 +24,7 @@ export const sandboxView = z.object({
   env: z.record(z.string(), z.string()),
   limits: z.object({ memoryBytes: z.int(), cpuMillis: z.int(), processes: z.int() }),
   expiresAt: z.iso.datetime().nullable(),
+  network: networkPolicy,
   lease: z.object({ holder: z.string(), reason: z.string(), token: z.int() }).nullable(),
   nodeId: idSchema('node'),
   createdAt: z.iso.datetime(),
@@ -58,6 +60,8 @@ export const createSandbox = defineRoute({
       .nullable()
       .default(null),
     noNewPrivileges: z.boolean().default(false),
+    /** Default: the server's, which is `full` unless its operator has set another. */
+    network: networkPolicy.optional(),
   }),
   result: sandboxView,
   status: 201,
@@ -68,6 +72,7 @@ export const createSandbox = defineRoute({
     'node_unavailable',
     'outcome_unknown',
     'isolation_failed',
+    'network_unavailable',
   ],
 });
 
@@ -110,7 +115,7 @@ export const updateSandbox = defineRoute({
   name: 'updateSandbox',
   method: 'PATCH',
   path: '/v1/sandboxes/:sandboxId',
-  summary: 'Changes metadata and deadline together, all or none. `If-Match` takes the version of the sandbox.',
+  summary: 'Changes metadata, deadline and network together, all or none. `If-Match` takes the version of the sandbox.',
   scope: 'sandboxes:write',
   params: sandboxParams,
   query: none,
@@ -125,6 +130,8 @@ export const updateSandbox = defineRoute({
       .max(365 * 24 * 3600 * 1000)
       .nullable()
       .optional(),
+    /** Replaces the whole policy; it holds for open connections too. */
+    network: networkPolicy.optional(),
   }),
   result: sandboxView,
   errors: [
@@ -136,6 +143,7 @@ export const updateSandbox = defineRoute({
     'lease_lost',
     'node_unavailable',
     'outcome_unknown',
+    'network_unavailable',
   ],
 });
 
@@ -184,7 +192,7 @@ export const startSandbox = defineRoute({
       .optional(),
   }),
   result: sandboxView,
-  errors: [...lifeErrors, 'isolation_failed', 'limit_exceeded'],
+  errors: [...lifeErrors, 'isolation_failed', 'limit_exceeded', 'network_unavailable'],
 });
 
 export const deleteSandbox = defineRoute({

@@ -1,6 +1,6 @@
 /** JSON in columns: read back frozen, and looked at just enough that what is returned has the shape its type says. */
-import type { SandboxSpec, SandboxState } from '../../protocol/index.ts';
-import { stateKinds } from '../../protocol/index.ts';
+import type { NetworkPolicy, SandboxSpec, SandboxState } from '../../protocol/index.ts';
+import { networkPolicy, stateKinds } from '../../protocol/index.ts';
 
 type Fields = Readonly<Record<string, unknown>>;
 
@@ -33,6 +33,10 @@ export function parseState(text: string): SandboxState {
   const value = parseFields(text);
   if (!stateKinds.some((kind) => kind === value['kind'])) throw new TypeError('Not the state of a sandbox.');
   return value as SandboxState;
+}
+
+export function parseNetwork(text: string): NetworkPolicy {
+  return freeze(networkPolicy.parse(JSON.parse(text))) as NetworkPolicy;
 }
 
 function parseFrozen(text: string): unknown {

@@ -4,6 +4,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { DatabaseSync } from 'node:sqlite';
 import { afterEach, beforeEach, expect, test } from 'vitest';
+import { sandboxRecord } from '../../../test/support/records.ts';
 import { newId } from '../../protocol/index.ts';
 import { latestVersion } from './migrate.ts';
 import { migrations } from './migrations/index.ts';
@@ -69,9 +70,29 @@ test('a new database is in WAL mode and of the latest version', async () => {
   expect(database.prepare('PRAGMA user_version').get()).toMatchObject({ user_version: latestVersion });
 });
 
+test('sandboxes of a database from before networks were chosen have none', async () => {
+  const record = sandboxRecord();
+  const store = await openSqliteStore({ path });
+  await store.transact(({ sandboxes }) => sandboxes.insert(record));
+  await store.close();
+  using database = new DatabaseSync(path);
+  database.exec('ALTER TABLE sandboxes DROP COLUMN network; PRAGMA user_version = 1');
+  const migrated = await openSqliteStore({ path });
+  expect(await migrated.read(({ sandboxes }) => sandboxes.find(record.id))).toEqual({
+    ...record,
+    network: { mode: 'none' },
+  });
+  await migrated.close();
+});
+
 test('a database of a newer version is refused and left as it is', async () => {
   await makeDatabase(`PRAGMA user_version = ${latestVersion + 1}`);
-  await expectRefusal('newer_version', /written by a newer program.*version 2.*up to 1.*Nothing was changed.*backup/);
+  await expectRefusal(
+    'newer_version',
+    new RegExp(
+      `written by a newer program.*version ${latestVersion + 1}.*up to ${latestVersion}.*Nothing was changed.*backup`,
+    ),
+  );
 });
 
 test('a newer version that is only in the WAL is seen', async () => {

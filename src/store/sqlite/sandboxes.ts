@@ -1,8 +1,8 @@
-import type { SandboxId, SandboxSpec, SandboxState, TeamId } from '../../protocol/index.ts';
+import type { NetworkPolicy, SandboxId, SandboxSpec, SandboxState, TeamId } from '../../protocol/index.ts';
 import { PlatformError } from '../../protocol/index.ts';
 import type { SandboxFilter, SandboxPage, SandboxRecord, SandboxTable } from '../store.ts';
 import type { Scope, Value } from './connection.ts';
-import { parseSpec, parseState, parseTextMap } from './json-columns.ts';
+import { parseNetwork, parseSpec, parseState, parseTextMap } from './json-columns.ts';
 import type { RowReader, RowShape } from './readable.ts';
 
 /** In the order of `columns`. */
@@ -25,6 +25,7 @@ type SandboxRow = readonly [
   createdBy: SandboxRecord['createdBy'],
   userId: SandboxRecord['userId'],
   updatedAtMs: number,
+  network: string,
 ];
 const createdAtColumn = 14;
 
@@ -48,6 +49,7 @@ const columns = [
   'created_by',
   'user_id',
   'updated_at_ms',
+  'network',
 ] as const;
 const places = columns.map(() => '?').join(', ');
 
@@ -133,9 +135,9 @@ export class SqliteSandboxes implements SandboxTable {
   }
 }
 
-/** Many sandboxes have the same spec, and those that run the same state: on one page each text is parsed once. */
+/** Many sandboxes have the same spec and network, and those that run the same state: on one page each text is parsed once. */
 function shapeOf(): RowShape<SandboxRow, SandboxRecord> {
-  const parsers = { specOf: onceEach(parseSpec), stateOf: onceEach(parseState) };
+  const parsers = { specOf: onceEach(parseSpec), stateOf: onceEach(parseState), networkOf: onceEach(parseNetwork) };
   return { table: 'sandboxes', id: (row) => row[0], parse: (row) => recordOf(row, parsers) };
 }
 
@@ -154,6 +156,7 @@ function onceEach<Result>(parse: (text: string) => Result): (text: string) => Re
 interface Parsers {
   readonly specOf: (text: string) => SandboxSpec;
   readonly stateOf: (text: string) => SandboxState;
+  readonly networkOf: (text: string) => NetworkPolicy;
 }
 
 /** By number, because taking a row apart by pattern costs as much as the rest of it. */
@@ -176,6 +179,7 @@ function recordOf(row: SandboxRow, parsers: Parsers): SandboxRecord {
     createdBy: row[15],
     userId: row[16],
     updatedAtMs: row[17],
+    network: parsers.networkOf(row[18]),
   });
 }
 
@@ -199,6 +203,7 @@ function valuesOf(record: SandboxRecord): Value[] {
     record.createdBy,
     record.userId,
     record.updatedAtMs,
+    JSON.stringify(record.network),
   ];
 }
 

@@ -1,0 +1,18 @@
+/** Deletes every sandbox of the node whose data directory is the first argument, without a server: it may be what a test has broken. */
+import { ensureNativeInit } from '../../src/app/index.ts';
+import { SandboxNode } from '../../src/node/index.ts';
+
+export async function deleteSandboxes(nodeDirectory: string): Promise<void> {
+  const options = { initProgram: await ensureNativeInit(), version: 'test' };
+  const node = await SandboxNode.open({ dataDirectory: nodeDirectory, ...options });
+  try {
+    const { sandboxes } = await node.inventory();
+    await Promise.all(
+      sandboxes.map(({ mark, generation }) => node.deleteSandbox({ sandboxId: mark.sandboxId, generation })),
+    );
+  } finally {
+    await node.close();
+  }
+}
+
+if (import.meta.main) await deleteSandboxes(process.argv[2]!);
