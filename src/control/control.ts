@@ -13,6 +13,7 @@ import { Leases } from './leases.ts';
 import { MetadataService } from './metadata.ts';
 import { Mutations } from './mutations.ts';
 import { Operations } from './operations.ts';
+import { Ports } from './ports.ts';
 import { Processes } from './processes.ts';
 import { Reconciler } from './reconciler.ts';
 import { Repairs } from './repairs.ts';
@@ -43,6 +44,7 @@ export class Control {
   readonly execution: Execution;
   readonly files: Files;
   readonly processes: Processes;
+  readonly ports: Ports;
   readonly leases: Leases;
   readonly who: Who;
   readonly events: Events;
@@ -71,6 +73,7 @@ export class Control {
     this.execution = new Execution(context, { records, mutations, gate });
     this.files = new Files(context, { records, mutations, gate });
     this.processes = new Processes(context, { records, mutations, gate });
+    this.ports = new Ports(context, { records, mutations, gate });
     this.#keeper = new LeaseKeeper(context, { grants, gate });
     this.leases = new Leases(context, { records, mutations, keeper: this.#keeper });
     this.who = new Who(context, { mutations, records });

@@ -20,7 +20,7 @@ import {
   syncDirectory,
 } from '../base/index.ts';
 import { exec, findRun, type InitClient } from '../execution/index.ts';
-import { Cgroups, Spawner } from '../isolation/index.ts';
+import { Cgroups, listListeningSockets, Spawner } from '../isolation/index.ts';
 import { HostTemplate } from '../layers/index.ts';
 import {
   type ApplySettingsOrder,
@@ -52,6 +52,7 @@ import type { SandboxNodeOptions } from './node-options.ts';
 import { NodePaths } from './node-paths.ts';
 import { type NodeRecord, viewOf, writeRecord } from './node-record.ts';
 import { admitExec, decideCreate, decideSettings, decideStart, refuseOlderLife } from './order-rules.ts';
+import { PortCalls } from './port-calls.ts';
 import { recoverSandboxes } from './recovery.ts';
 import { clearEarlierLife, readEndReason, writeMetadata } from './sandbox-files.ts';
 import { SandboxLives } from './sandbox-lives.ts';
@@ -96,6 +97,10 @@ export class SandboxNode implements NodeApi {
     return this.#get(order.sandboxId);
   });
   readonly #processes: SandboxProcesses;
+  readonly #ports = new PortCalls({
+    get: (sandboxId) => this.#get(sandboxId),
+    listening: (sandboxId, options) => listListeningSockets(this.#parts.cgroups.groupOf(sandboxId), options),
+  });
   readonly #background = new Set<Promise<void>>();
   #creating = 0;
   #closing: Promise<void> | undefined;
@@ -271,6 +276,9 @@ export class SandboxNode implements NodeApi {
   readonly removeProcess: NodeApi['removeProcess'] = (order) => this.#processes.removeProcess(order);
   readonly probePort: NodeApi['probePort'] = (order, signal) => this.#processes.probePort(order, signal);
 
+  readonly listPorts: NodeApi['listPorts'] = (order) => this.#ports.listPorts(order);
+  readonly openPort: NodeApi['openPort'] = (order, signal) => this.#ports.openPort(order, signal);
+
   async #createLocked(order: CreateSandboxOrder): Promise<NodeSandbox> {
     const { sandboxId } = order;
     if (order.spec.template !== templateName) {
@@ -413,6 +421,7 @@ export class SandboxNode implements NodeApi {
 
   async #close(): Promise<void> {
     this.#feed.close();
+    this.#ports.close();
     await Promise.all(this.#background);
     await Promise.all([...this.#sandboxes.keys()].map((sandboxId) => this.#sandboxLock.run(sandboxId, async () => {})));
     await this.#processes.close();

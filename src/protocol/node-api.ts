@@ -12,6 +12,7 @@
  */
 import type { NodeId, SandboxId } from './ids.ts';
 import type { NodeFiles } from './node-files.ts';
+import type { NodePorts } from './node-ports.ts';
 import type { NodeProcesses } from './node-processes.ts';
 
 /** What a sandbox is made from; fixed for its whole life. */
@@ -177,7 +178,7 @@ export type NodeEvent =
       readonly atMs: number;
     };
 
-export interface NodeApi extends NodeProcesses, NodeFiles {
+export interface NodeApi extends NodeProcesses, NodeFiles, NodePorts {
   describe(signal?: AbortSignal): Promise<NodeDescription>;
   inventory(signal?: AbortSignal): Promise<NodeInventory>;
   findSandbox(sandboxId: SandboxId): Promise<NodeSandbox | undefined>;

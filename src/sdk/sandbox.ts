@@ -22,6 +22,7 @@ import { Files } from './files.ts';
 import { Git } from './git.ts';
 import { newIdempotencyKey } from './idempotency-key.ts';
 import { type AcquireLeaseOptions, type HeldLease, Leases } from './leases.ts';
+import { Ports } from './ports.ts';
 import { Processes, type SandboxBinding } from './processes.ts';
 
 /** A client, or where to find the server. */
@@ -153,6 +154,11 @@ export class Sandbox implements AsyncDisposable {
       sandboxId: this.id,
       bound: (options) => this.#bound(options),
     });
+  }
+
+  /** What listens inside, and what of it is shown outside. */
+  get ports(): Ports {
+    return new Ports(this.#binding());
   }
 
   /** Ends every process; the files stay. */

@@ -20,6 +20,7 @@ import type {
   WebhookId,
   WriteFileOrder,
 } from '../protocol/index.ts';
+import type { PortsPort } from './ports-port.ts';
 import type { ProcessesPort } from './processes-port.ts';
 
 type Routes = typeof routes;
@@ -171,6 +172,7 @@ export interface ControlPort {
     ): AsyncIterable<Shown<FileEventView>>;
   };
   readonly processes: ProcessesPort;
+  readonly ports: PortsPort;
   readonly leases: {
     /** `signal`: the waiter gives up. */
     acquire(

@@ -72,6 +72,8 @@ export class CrashLine {
       waitProcess: (...given) => this.#pass(() => node.waitProcess(...given)),
       removeProcess: (...given) => this.#pass(() => node.removeProcess(...given)),
       probePort: (...given) => this.#pass(() => node.probePort(...given)),
+      listPorts: (...given) => this.#pass(() => node.listPorts(...given)),
+      openPort: (...given) => this.#pass(() => node.openPort(...given)),
       followProcess: (order, signal) => node.followProcess(order, AbortSignal.any([signal, this.#cut.signal])),
       watch: (signal) => node.watch(AbortSignal.any([signal, this.#cut.signal])),
     };

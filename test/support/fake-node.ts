@@ -222,6 +222,14 @@ export class FakeNode implements NodeApi {
   probePort: NodeApi['probePort'] = (...given) => this.#call('probePort', () => this.processes.probePort(...given));
   followProcess: NodeApi['followProcess'] = (order, signal) => this.processes.followProcess(order, signal);
 
+  listPorts: NodeApi['listPorts'] = (order) => this.#call('listPorts', () => this.ports.listPorts(order));
+  openPort: NodeApi['openPort'] = (order, signal) => this.#call('openPort', () => this.ports.openPort(order, signal));
+  /** No port of this fake answers; a test puts what it needs in place of this. */
+  ports: Pick<NodeApi, 'listPorts' | 'openPort'> = {
+    listPorts: async () => [],
+    openPort: async () => Promise.reject(new PlatformError('port_not_open', 'Nothing answers there.')),
+  };
+
   /** Files are not in this fake; a test puts what it needs in their place. */
   fileAction: NodeApi['fileAction'] = noFiles;
   readFile: NodeApi['readFile'] = noFiles;

@@ -34,6 +34,7 @@ import {
   unpackOutcome,
   watchSilenceMs,
 } from './node-wire.ts';
+import { PortClient } from './port-client.ts';
 import { processClient } from './process-client.ts';
 
 /** An abort can overtake the exec it is meant for; it is sent again until the exec is found or over. */
@@ -61,6 +62,7 @@ export class NodeClient implements NodeApi {
   /** No limit of connections: a long exec must not keep its own abort from being sent. */
   readonly #agent = new Agent({ keepAlive: true });
   readonly #files: FileClient;
+  readonly #ports: PortClient;
   readonly #processes = processClient({
     ask: (method, order, signal) => this.#ask(method, order, signal),
     order: (method, order) => this.#order(method, order),
@@ -71,11 +73,13 @@ export class NodeClient implements NodeApi {
   constructor(options: NodeClientOptions) {
     this.#url = options.url.replace(/\/+$/, '');
     this.#token = options.token;
+    this.#ports = new PortClient({ url: this.#url, token: this.#token });
     this.#files = new FileClient({ url: this.#url, token: this.#token, agent: this.#agent });
   }
 
   close(): void {
     this.#agent.destroy();
+    this.#ports.close();
   }
 
   describe(signal?: AbortSignal): Promise<NodeDescription> {
@@ -154,6 +158,9 @@ export class NodeClient implements NodeApi {
   readonly waitProcess: NodeApi['waitProcess'] = (order, signal) => this.#processes.waitProcess(order, signal);
   readonly removeProcess: NodeApi['removeProcess'] = (order) => this.#processes.removeProcess(order);
   readonly probePort: NodeApi['probePort'] = (order, signal) => this.#processes.probePort(order, signal);
+
+  readonly listPorts: NodeApi['listPorts'] = (order) => this.#ask('listPorts', order);
+  readonly openPort: NodeApi['openPort'] = (order, signal) => this.#ports.openPort(order, signal);
 
   async #abortExec(callId: string, over: AbortSignal): Promise<void> {
     while (!over.aborted) {

@@ -30,6 +30,7 @@ import {
   parseJson,
   unpackExecCall,
 } from './node-wire.ts';
+import { PortServer } from './port-server.ts';
 import { ProcessServer, processMethods } from './process-server.ts';
 
 const bodyLimitBytes = 128 * 1024 * 1024;
@@ -65,6 +66,13 @@ export class NodeServer {
     this.#log = options.log ?? silentLogger;
     this.#tokenHash = sha256(options.token);
     this.#server = createServer((request, response) => void this.#serve(request, response));
+    const ports = new PortServer({
+      node: options.node,
+      closing: this.#closing.signal,
+      authenticate: (request) => this.#authenticate(request),
+      asRefusal: (error) => this.#asRefusal(error),
+    });
+    this.#server.on('upgrade', (request, socket, head) => ports.upgrade(request, socket, head) || socket.destroy());
     this.#server.keepAliveTimeout = keepAliveTimeoutMs;
   }
 
@@ -127,6 +135,7 @@ export class NodeServer {
     deleteSandbox: (order) => this.#node.deleteSandbox(parse(lifeOrder, order)),
     applySettings: (order) => this.#node.applySettings(parse(applySettingsOrder, order)),
     findRun: (order) => this.#node.findRun(parse(findRunOrder, order)),
+    listPorts: (order) => this.#node.listPorts(parse(lifeOrder, order)),
     abort: async (order) => {
       const { callId } = parse(z.strictObject({ callId: z.string() }), order);
       const call = this.#execs.get(callId);

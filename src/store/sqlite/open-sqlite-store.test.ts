@@ -71,7 +71,7 @@ test('a new database is in WAL mode and of the latest version', async () => {
 
 test('a database of a newer version is refused and left as it is', async () => {
   await makeDatabase(`PRAGMA user_version = ${latestVersion + 1}`);
-  await expectRefusal('newer_version', /written by a newer program.*version 2.*up to 1.*Nothing was changed.*backup/);
+  await expectRefusal('newer_version', /written by a newer program.*version 3.*up to 2.*Nothing was changed.*backup/);
 });
 
 test('a newer version that is only in the WAL is seen', async () => {

@@ -3,10 +3,11 @@
  * The version grows by one per step and is kept in `PRAGMA user_version`.
  */
 import { firstTables } from './0001-first-tables.ts';
+import { exposures } from './0002-exposures.ts';
 
 export interface Migration {
   readonly version: number;
   readonly statements: readonly string[];
 }
 
-export const migrations: readonly Migration[] = [firstTables];
+export const migrations: readonly Migration[] = [firstTables, exposures];
