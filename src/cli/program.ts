@@ -17,7 +17,9 @@ import { addLogs } from './commands/logs.ts';
 import { addLs } from './commands/ls.ts';
 import { addMetadata } from './commands/metadata.ts';
 import { addNode } from './commands/node.ts';
+import { addOpen } from './commands/open.ts';
 import { addOperations } from './commands/operations.ts';
+import { addPorts } from './commands/ports.ts';
 import { addPs } from './commands/ps.ts';
 import { addReconcile } from './commands/reconcile.ts';
 import { addRm } from './commands/rm.ts';
@@ -27,6 +29,7 @@ import { addStart } from './commands/start.ts';
 import { addStop } from './commands/stop.ts';
 import { addTeams } from './commands/teams.ts';
 import { addTokens } from './commands/tokens.ts';
+import { addTunnel } from './commands/tunnel.ts';
 import { addUsers } from './commands/users.ts';
 import { addWait } from './commands/wait.ts';
 import { addWebhooks } from './commands/webhooks.ts';
@@ -44,6 +47,9 @@ const commands: readonly AddCommand[] = [
   addLogs,
   addKill,
   addWait,
+  addPorts,
+  addOpen,
+  addTunnel,
   addCp,
   addFiles,
   addLs,
