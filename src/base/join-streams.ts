@@ -4,6 +4,7 @@
  */
 import { Socket } from 'node:net';
 import type { Duplex } from 'node:stream';
+import { TLSSocket } from 'node:tls';
 
 export function joinStreams(a: Duplex, b: Duplex): void {
   follow(a, b);
@@ -20,8 +21,9 @@ function follow(from: Duplex, to: Duplex): void {
   });
 }
 
-/** By TCP a plain close would look like the end of the bytes. */
+/** By TCP a plain close would look like the end of the bytes. TLS tells the two apart by itself. */
 function cut(stream: Duplex): void {
-  if (stream instanceof Socket && stream.remoteFamily !== undefined) stream.resetAndDestroy();
+  const isTcp = stream instanceof Socket && !(stream instanceof TLSSocket) && stream.remoteFamily !== undefined;
+  if (isTcp) stream.resetAndDestroy();
   else stream.destroy();
 }

@@ -22,7 +22,7 @@ export class PortClient {
   async openPort(order: OpenPortOrder, signal: AbortSignal): Promise<Socket> {
     const answered = Promise.withResolvers<Socket | IncomingMessage>();
     const outgoing = httpRequest(`${this.#url.origin}${basePath}/${openPortMethod}`, {
-      agent: false,
+      // No agent, not even `false`: with one Node does not use this.
       createConnection: () => this.#connect(),
       headers: {
         authorization: `Bearer ${this.#token}`,
@@ -60,6 +60,22 @@ export class PortClient {
     const socket = connect({ host, port: Number(this.#url.port || 80), allowHalfOpen: true, noDelay: true });
     this.#sockets.add(socket);
     socket.once('close', () => this.#sockets.delete(socket));
+    resetWhenCut(socket);
     return socket;
   }
+}
+
+/**
+ * Whoever destroys a connection is done with it, in both directions. By TCP the other side would see no more than the end of what we send,
+ * after which it may go on for ever; so it is reset, unless all has been sent and received.
+ */
+function resetWhenCut(socket: Socket): void {
+  const destroy = socket.destroy;
+  let isResetting = false;
+  socket.destroy = (error) => {
+    const isWhole = socket.readableEnded && socket.writableFinished;
+    if (isWhole || isResetting || socket.connecting || error !== undefined) return destroy.call(socket, error);
+    isResetting = true;
+    return socket.resetAndDestroy();
+  };
 }

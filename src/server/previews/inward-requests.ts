@@ -78,11 +78,21 @@ function sendBy(agent: Agent, request: InwardRequest, signal: AbortSignal): Prom
     ...{ maxHeaderSize: headMaxBytes, timeout: answerLimitMs, insecureHTTPParser: false },
     ...{ connect: () => connect(signal) },
   });
-  const onAbort = () => outgoing.destroy(new DOMException('The visit is over.', 'AbortError'));
+  const end = (reason: Error) => {
+    answered.reject(reason);
+    outgoing.destroy();
+  };
+  const onAbort = () => end(new DOMException('The visit is over.', 'AbortError'));
   signal.addEventListener('abort', onAbort, { once: true });
   if (signal.aborted) onAbort();
-  outgoing.once('close', () => signal.removeEventListener('abort', onAbort));
-  outgoing.once('timeout', () => outgoing.destroy(tooLate()));
+  outgoing.once('close', () => {
+    signal.removeEventListener('abort', onAbort);
+    // A change of protocol that nobody asked for ends it without an error.
+    answered.reject(
+      new PlatformError('preview_failed', 'What the service in the sandbox answered is no answer to this.'),
+    );
+  });
+  outgoing.once('timeout', () => end(tooLate()));
   outgoing.once('response', (incoming) => {
     outgoing.setTimeout(silenceLimitMs);
     answered.resolve({ kind: 'answer', incoming, outgoing });
@@ -112,8 +122,8 @@ function relayAgent(options: ConstructorParameters<typeof Agent>[0]): Agent {
   return agent;
 }
 
-function refusalOf(error: NodeJS.ErrnoException, outgoing: ClientRequest): Error {
-  if (isPlatformError(error) || error.name === 'AbortError') return error;
+function refusalOf(error: NodeJS.ErrnoException, outgoing: ClientRequest): PlatformError {
+  if (isPlatformError(error)) return error;
   const isCut = error.code === 'ECONNRESET' || error.code === 'EPIPE';
   if (isCut && outgoing.reusedSocket)
     return new ClosedMeanwhile('preview_failed', 'The service closed the connection.');
