@@ -30,15 +30,12 @@ const connectionsMax = 1_000;
 const refusalMaxBytes = 64 * 1024;
 
 export async function openTunnel(options: TunnelOptions): Promise<Tunnel> {
-  const open = new Set<Duplex>();
-  const keep = (connection: Duplex) => {
-    open.add(connection);
-    connection.on('error', () => {});
-    connection.once('close', () => open.delete(connection));
-  };
+  const open = new Set<Socket>();
   const server = createServer({ allowHalfOpen: true, pauseOnConnect: true, noDelay: true }, (local) => {
-    keep(local);
-    carry(local, options, keep).catch((error: unknown) => {
+    open.add(local);
+    local.on('error', () => {});
+    local.once('close', () => open.delete(local));
+    carry(local, options).catch((error: unknown) => {
       if (!local.destroyed) options.onFailure(error instanceof Error ? error.message : String(error));
       local.resetAndDestroy();
     });
@@ -55,12 +52,13 @@ export async function openTunnel(options: TunnelOptions): Promise<Tunnel> {
     close: () =>
       new Promise((resolve) => {
         server.close(() => resolve());
-        for (const connection of open) connection.destroy();
+        // Cut, not ended: what has not come through must not look whole.
+        for (const local of open) local.resetAndDestroy();
       }),
   };
 }
 
-async function carry(local: Socket, options: TunnelOptions, keep: (connection: Duplex) => void): Promise<void> {
+async function carry(local: Socket, options: TunnelOptions): Promise<void> {
   const { url, headers } = options.request();
   const answered = Promise.withResolvers<Duplex>();
   const send = url.startsWith('https:') ? httpsRequest : httpRequest;
@@ -78,7 +76,6 @@ async function carry(local: Socket, options: TunnelOptions, keep: (connection: D
   outgoing.on('error', answered.reject);
   outgoing.end();
   const remote = await answered.promise;
-  keep(remote);
   joinStreams(local, remote);
 }
 

@@ -107,6 +107,25 @@ time.sleep(10000)`,
     });
   }
 
+  test('a service that has ended what it says still hears', async () => {
+    await serve(
+      4170,
+      `import socket
+server = socket.create_server(('127.0.0.1', 4170))
+peer = server.accept()[0]
+peer.sendall(b'that is all')
+peer.shutdown(socket.SHUT_WR)
+heard = b''
+while data := peer.recv(100): heard += data
+if heard == b'late words': socket.create_server(('127.0.0.1', 4171)).accept()`,
+    );
+    const connection = await connect({ port: 4170 });
+    expect(Buffer.concat(await once(connection, 'data')).toString()).toBe('that is all');
+    await once(connection.resume(), 'end');
+    connection.end('late words');
+    await expect.poll(portsListed, patience).toContain(4171);
+  });
+
   test('where nothing listens the connection is refused, on a port of any kind', async () => {
     // A port from which connections are made could be connected with itself.
     for (const port of [1, 9, 40_000, 65_535]) {
