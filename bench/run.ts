@@ -21,6 +21,7 @@ import { leaseRow } from './rows/lease.ts';
 import { listRow } from './rows/list.ts';
 import { memoryRow } from './rows/memory.ts';
 import { metadataRow } from './rows/metadata.ts';
+import { portsRow } from './rows/ports.ts';
 import { recoveryRow } from './rows/recovery.ts';
 import { layersDirectoryOf } from './start.ts';
 import { describeMachine } from './system.ts';
@@ -31,6 +32,7 @@ const rows: readonly Row[] = [
   burstRow,
   execRow,
   execParallelRow,
+  portsRow,
   memoryRow,
   metadataRow,
   leaseRow,

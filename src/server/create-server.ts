@@ -20,7 +20,7 @@ import { callerLeftStatus, Exchange, shuttingDown } from './exchange.ts';
 import { formatMetrics, HttpMetrics, metricsContentType } from './http-metrics.ts';
 import { openApiDocument } from './open-api.ts';
 import { PreviewAddresses, type PreviewDomain } from './previews/preview-addresses.ts';
-import { Previews } from './previews/previews.ts';
+import { Previews, previewRouteName } from './previews/previews.ts';
 import { RandomPool } from './random-pool.ts';
 import { RequestSpans } from './request-spans.ts';
 import { authenticate, type BoundRoute, bindRoute, checkScope } from './route-binding.ts';
@@ -238,7 +238,9 @@ class TableServer implements HttpServer {
     const status = wasSent ? response.statusCode : callerLeftStatus;
     const ms = Math.round((performance.now() - exchange.startedAt) * 100) / 100;
     this.#metrics.count({ route: exchange.routeName || 'unknown', status, ms });
-    this.#logger.info('request', { requestId, method, path: shown(path), status, ms, keyId, code });
+    // A page of a preview makes a hundred requests, which are its visitor's and not ours to keep.
+    const level = exchange.routeName === previewRouteName ? 'debug' : 'info';
+    this.#logger[level]('request', { requestId, method, path: shown(path), status, ms, keyId, code });
     if (this.#running.size === 0) this.#drained?.();
   }
 

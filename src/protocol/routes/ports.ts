@@ -7,7 +7,7 @@ import { sandboxParams } from './sandboxes.ts';
 
 export const portLimits = {
   /** Exposed at a time, of one sandbox. */
-  exposures: 64,
+  exposures: 32,
   /** Requests and upgraded connections through previews at a time, of one sandbox. */
   previewRequests: 256,
   /** Connections into one sandbox at a time: previews, those that they keep for the next request, and tunnels. */

@@ -14,8 +14,8 @@ const answerLimitMs = 120_000;
 /** And while it goes on: streams may be silent for long. */
 const silenceLimitMs = 60 * 60_000;
 const headMaxBytes = 32 * 1024;
-/** Kept per port for the next request, and for how long. */
-const keptMax = 8;
+/** Kept per port for the next request, and for how long. With all ports of a sandbox exposed they stay below its limit of connections. */
+const keptMax = 24;
 const keptMs = 15_000;
 
 export interface InwardRequest {
@@ -78,7 +78,9 @@ function sendBy(agent: Agent, request: InwardRequest, signal: AbortSignal): Prom
     ...{ maxHeaderSize: headMaxBytes, timeout: answerLimitMs, insecureHTTPParser: false },
     ...{ connect: () => connect(signal) },
   });
+  let isAnswered = false;
   const end = (reason: Error) => {
+    isAnswered = true;
     answered.reject(reason);
     outgoing.destroy();
   };
@@ -87,6 +89,7 @@ function sendBy(agent: Agent, request: InwardRequest, signal: AbortSignal): Prom
   if (signal.aborted) onAbort();
   outgoing.once('close', () => {
     signal.removeEventListener('abort', onAbort);
+    if (isAnswered) return;
     // A change of protocol that nobody asked for ends it without an error.
     answered.reject(
       new PlatformError('preview_failed', 'What the service in the sandbox answered is no answer to this.'),
@@ -94,6 +97,7 @@ function sendBy(agent: Agent, request: InwardRequest, signal: AbortSignal): Prom
   });
   outgoing.once('timeout', () => end(tooLate()));
   outgoing.once('response', (incoming) => {
+    isAnswered = true;
     outgoing.setTimeout(silenceLimitMs);
     answered.resolve({ kind: 'answer', incoming, outgoing });
   });

@@ -26,7 +26,7 @@ export interface PreviewsOptions {
 }
 
 /** For metrics and spans, which do not tell one preview from another. */
-const routeName = 'preview';
+export const previewRouteName = 'preview';
 
 export class Previews {
   readonly #options: PreviewsOptions;
@@ -41,8 +41,8 @@ export class Previews {
   }
 
   async answer(exchange: Exchange, address: PreviewAddress): Promise<void> {
-    exchange.routeName = routeName;
-    exchange.routePath = routeName;
+    exchange.routeName = previewRouteName;
+    exchange.routePath = previewRouteName;
     await this.#serve(exchange, address);
   }
 
@@ -155,8 +155,7 @@ class Visit {
     writeHead(response, incoming.statusCode ?? 0, headersOutward(incoming, this.address));
     this.#isPassing = true;
     this.#isEventStream = incoming.headers['content-type']?.startsWith('text/event-stream') ?? false;
-    // An answer without a body yet, such as a stream of events, is seen to have begun.
-    response.flushHeaders();
+    flushWhenSilent(incoming, response);
     incoming.pipe(response);
     if (!response.closed) await new Promise((resolve) => response.once('close', resolve));
     if (!incoming.complete) this.#over.abort();
@@ -187,6 +186,17 @@ class Visit {
     this.#over.abort();
     this.exchange.response.destroy();
   }
+}
+
+/** A head whose body is yet to come, such as that of a stream of events, goes out at once; one with its body goes together with it. */
+function flushWhenSilent(incoming: IncomingMessage, response: ServerResponse): void {
+  let hasBegun = false;
+  incoming.once('data', () => {
+    hasBegun = true;
+  });
+  setImmediate(() => {
+    if (!hasBegun && !response.writableEnded && !response.destroyed) response.flushHeaders();
+  });
 }
 
 function takenBack(): PlatformError {

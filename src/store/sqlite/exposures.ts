@@ -52,5 +52,6 @@ export class SqliteExposures implements ExposureTable {
 }
 
 function recordOf(row: ExposureRow): ExposureRecord {
-  return Object.freeze({ ...row, isPublic: row.isPublic === 1 });
+  const { sandboxId, port, isPublic, tokenId, tokenHash, createdAtMs, createdBy } = row;
+  return Object.freeze({ sandboxId, port, isPublic: isPublic === 1, tokenId, tokenHash, createdAtMs, createdBy });
 }
