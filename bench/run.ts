@@ -23,6 +23,7 @@ import { listRow } from './rows/list.ts';
 import { memoryRow } from './rows/memory.ts';
 import { metadataRow } from './rows/metadata.ts';
 import { networkRow } from './rows/network.ts';
+import { portsRow } from './rows/ports.ts';
 import { processMemoryRow, processRow } from './rows/process.ts';
 import { recoveryRow } from './rows/recovery.ts';
 import { sessionsRow } from './rows/sessions.ts';
@@ -39,6 +40,7 @@ const rows: readonly Row[] = [
   processMemoryRow,
   filesRow,
   sessionsRow,
+  portsRow,
   memoryRow,
   metadataRow,
   leaseRow,

@@ -1,8 +1,9 @@
 /*
- * The relay: a client outside talks to a service on a loopback port inside, whichever address it is bound to.
+ * The relay: a client outside talks to a service on a port inside: on loopback, or on another address of the sandbox.
  *
  * Always true: each direction holds at most 64 KiB and closes on its own, so that a half-closed connection behaves as
- * it would without us; the connection owns the relay, and both end together.
+ * it would without us; the connection owns the relay, and both end together. A relay never leaves the sandbox: an
+ * address that is given is also the one it connects from, which only an address of the sandbox itself can be.
  */
 #include "relay.h"
 
@@ -10,6 +11,7 @@
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -17,11 +19,17 @@ enum { CONNECT = 60, CONNECTED = 61 };
 
 #define HELD_MAX 65536u
 
+union endpoint {
+	struct sockaddr any;
+	struct sockaddr_in v4;
+	struct sockaddr_in6 v6;
+};
+
 struct relay {
 	struct source source; /* the socket inside */
 	struct connection *connection;
 	struct buffer held;   /* from the client, not yet taken inside */
-	uint16_t port;
+	union endpoint target;
 	bool connecting, may_try_v6;
 	bool input_ended, input_closed, output_ended;
 };
@@ -43,18 +51,38 @@ static void update(struct relay *relay)
 		connection_end(relay->connection);
 }
 
-/* Starts a connection attempt: 0, or an errno. */
-static int try_connect(struct relay *relay, bool v6)
+static socklen_t endpoint_size(const union endpoint *endpoint)
 {
-	struct sockaddr_in address = { .sin_family = AF_INET, .sin_port = htons(relay->port), .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
-	struct sockaddr_in6 address6 = { .sin6_family = AF_INET6, .sin6_port = htons(relay->port), .sin6_addr = in6addr_loopback };
+	return endpoint->any.sa_family == AF_INET6 ? sizeof(endpoint->v6) : sizeof(endpoint->v4);
+}
+
+static union endpoint loopback(uint16_t port, bool v6)
+{
+	if (v6)
+		return (union endpoint){ .v6 = { .sin6_family = AF_INET6, .sin6_port = htons(port), .sin6_addr = in6addr_loopback } };
+	return (union endpoint){ .v4 = { .sin_family = AF_INET, .sin_port = htons(port), .sin_addr.s_addr = htonl(INADDR_LOOPBACK) } };
+}
+
+/* Starts a connection attempt: 0, or an errno. */
+static int try_connect(struct relay *relay)
+{
+	const union endpoint *target = &relay->target;
+	union endpoint from = *target;
 	int on = 1;
-	int fd = socket(v6 ? AF_INET6 : AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+	int fd = socket(target->any.sa_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
 	if (fd < 0)
 		return errno;
 	setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
+	/* Our port is chosen by connect, which may share one between targets; bind alone would take it for all. */
+	setsockopt(fd, IPPROTO_IP, IP_BIND_ADDRESS_NO_PORT, &on, sizeof(on));
 	relay->source = (struct source){ .fd = fd, .ready = relay_ready };
-	int result = v6 ? connect(fd, (struct sockaddr *)&address6, sizeof(address6)) : connect(fd, (struct sockaddr *)&address, sizeof(address));
+	if (from.any.sa_family == AF_INET6)
+		from.v6.sin6_port = 0;
+	else
+		from.v4.sin_port = 0;
+	int result = bind(fd, &from.any, endpoint_size(&from));
+	if (result == 0)
+		result = connect(fd, &target->any, endpoint_size(target));
 	if (result < 0 && errno != EINPROGRESS) {
 		int error = errno;
 		source_close(&relay->source);
@@ -64,12 +92,23 @@ static int try_connect(struct relay *relay, bool v6)
 	return source_watch(&relay->source, EPOLLOUT) ? 0 : ENOSPC;
 }
 
+/* A connect to a free port that the kernel happens to choose as our own succeeds, with nobody at the other end. */
+static bool is_to_itself(int fd)
+{
+	union endpoint self = { 0 }, peer = { 0 };
+	socklen_t self_size = sizeof(self), peer_size = sizeof(peer);
+	if (getsockname(fd, &self.any, &self_size) < 0 || getpeername(fd, &peer.any, &peer_size) < 0)
+		return true;
+	return self_size == peer_size && memcmp(&self, &peer, self_size) == 0;
+}
+
 static void connect_failed(struct relay *relay, int error)
 {
 	source_close(&relay->source);
 	if (relay->may_try_v6) {
 		relay->may_try_v6 = false;
-		if (try_connect(relay, true) == 0)
+		relay->target = loopback(ntohs(relay->target.v4.sin_port), true);
+		if (try_connect(relay) == 0)
 			return;
 	}
 	connection_refuse(relay->connection, 12, (uint32_t)error, "nothing answers at that port");
@@ -81,6 +120,8 @@ static void connected(struct relay *relay)
 	socklen_t size = sizeof(error);
 	if (getsockopt(relay->source.fd, SOL_SOCKET, SO_ERROR, &error, &size) < 0)
 		error = errno;
+	if (error == 0 && is_to_itself(relay->source.fd))
+		error = ECONNREFUSED;
 	if (error != 0) {
 		connect_failed(relay, error);
 		return;
@@ -132,6 +173,9 @@ static void read_inside(struct relay *relay)
 	int error = errno;
 	buffer_added(&connection->out, count > 0 ? (size_t)count : 0);
 	if (count > 0) {
+		/* A service that writes its answer in two pieces waits for this acknowledgement, which the kernel would hold back for 40 ms. */
+		int on = 1;
+		setsockopt(relay->source.fd, IPPROTO_TCP, TCP_QUICKACK, &on, sizeof(on));
 		connection_touch(connection);
 	} else if (count == 0) {
 		relay->output_ended = true;
@@ -162,20 +206,36 @@ static void relay_ready(struct source *source, uint32_t events)
 	connection_resume(connection);
 }
 
+/* What a CONNECT names; false: malformed. */
+static bool parse_target(const uint8_t *body, size_t length, union endpoint *target)
+{
+	if (length < 3 || (body[2] != 0 && body[2] != 4 && body[2] != 6))
+		return false;
+	*target = loopback(get_u16(body), body[2] == 6);
+	if (length == 3)
+		return true;
+	if (body[2] == 4 && length == 3 + sizeof(target->v4.sin_addr))
+		memcpy(&target->v4.sin_addr, body + 3, sizeof(target->v4.sin_addr));
+	else if (body[2] == 6 && length == 3 + sizeof(target->v6.sin6_addr))
+		memcpy(&target->v6.sin6_addr, body + 3, sizeof(target->v6.sin6_addr));
+	else
+		return false;
+	return true;
+}
+
 bool relay_frame(struct connection *connection, uint8_t type, const uint8_t *body, size_t length)
 {
-	if (type != CONNECT || length != 3 || connection->relay != NULL)
-		return false;
-	if (body[2] != 0 && body[2] != 4 && body[2] != 6)
+	union endpoint target;
+	if (type != CONNECT || connection->relay != NULL || !parse_target(body, length, &target))
 		return false;
 	struct relay *relay = calloc(1, sizeof(*relay));
 	if (relay == NULL) {
 		connection_refuse(connection, 3, ENOMEM, "init has no memory left");
 		return true;
 	}
-	*relay = (struct relay){ .source.fd = -1, .connection = connection, .port = get_u16(body), .may_try_v6 = body[2] == 0 };
+	*relay = (struct relay){ .source.fd = -1, .connection = connection, .target = target, .may_try_v6 = body[2] == 0 };
 	connection->relay = relay;
-	int error = try_connect(relay, body[2] == 6);
+	int error = try_connect(relay);
 	if (error != 0)
 		connect_failed(relay, error);
 	return true;

@@ -1,4 +1,4 @@
-/* Raw bytes between a connection and a loopback port inside; see relay.c. */
+/* Raw bytes between a connection and a port inside; see relay.c. */
 #ifndef ATOLL_RELAY_H
 #define ATOLL_RELAY_H
 

@@ -14,7 +14,7 @@ import {
 import { Control, defaultControlSettings, NodeDirectory } from '../control/index.ts';
 import { NodeClient, SandboxNode, type SandboxNodeOptions } from '../node/index.ts';
 import { isPlatformError, type NodeApi, type NodeId, newId, systemRandom } from '../protocol/index.ts';
-import { createHttpServer } from '../server/index.ts';
+import { createHttpServer, type HttpServerOptions, parsePreviewDomain } from '../server/index.ts';
 import { openSqliteStore, type Store, StoreOpenError } from '../store/index.ts';
 import { Closing } from './closing.ts';
 import { DataDirectory, defaultDataDirectory } from './data-directory.ts';
@@ -39,6 +39,8 @@ export interface ServeOptions {
   /** A node in another process, with the file that holds its token. Absent: the node is part of this process. */
   readonly nodeUrl?: string;
   readonly nodeTokenFile?: string;
+  /** Below which host name previews are: `localhost`, `preview.example.com`, `https://preview.example.com`. */
+  readonly domain?: string;
 }
 
 const defaultHost = '127.0.0.1';
@@ -90,12 +92,22 @@ async function open(options: ServeOptions, closing: Closing): Promise<RunningSer
   closing.add(() => control.close());
   const key = await control.who.ensureFirstKey();
   const keyFile = key === undefined ? undefined : await directory.writeKey(key);
-  const server = createHttpServer({ control, logger, version });
+  const server = createHttpServer({ control, logger, version, ...previewOption(options.domain) });
   const { url } = await listen(server, options);
   closing.add(() => server.close());
   await directory.writeServer(url);
   logger.info('serving', { url, dataDirectory: directory.path });
   return { url, keyFile, close: () => closing.run() };
+}
+
+function previewOption(domain: string | undefined): Pick<HttpServerOptions, 'previewDomain'> {
+  if (domain === undefined) return {};
+  const previewDomain = parsePreviewDomain(domain);
+  if (previewDomain !== undefined) return { previewDomain };
+  throw new StartError(
+    'settings_invalid',
+    `"${domain}" is no domain; one is "preview.example.com", or with "https://".`,
+  );
 }
 
 async function openStore(directory: DataDirectory, logger: Logger, faults: FaultPoints): Promise<Store> {

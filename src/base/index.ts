@@ -20,6 +20,7 @@ export {
   u32,
   u64,
 } from './frame-codec.ts';
+export { joinStreams } from './join-streams.ts';
 export { KeyedMutex } from './keyed-mutex.ts';
 export {
   createLogger,

@@ -29,6 +29,12 @@ export function parseCount(text: string): number {
   return Number(text);
 }
 
+export function parsePort(text: string): number {
+  const port = Number(text);
+  if (!/^[1-9]\d{0,4}$/.test(text) || port > 65_535) throw new InvalidArgumentError('A port is 1 to 65535.');
+  return port;
+}
+
 /** Cores, `0.5` or `2`, as thousandths. */
 export function parseCores(text: string): number {
   const cores = Number(text);

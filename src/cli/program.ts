@@ -18,7 +18,9 @@ import { addLs } from './commands/ls.ts';
 import { addMetadata } from './commands/metadata.ts';
 import { addNetwork } from './commands/network.ts';
 import { addNode } from './commands/node.ts';
+import { addOpen } from './commands/open.ts';
 import { addOperations } from './commands/operations.ts';
+import { addPorts } from './commands/ports.ts';
 import { addPs } from './commands/ps.ts';
 import { addReconcile } from './commands/reconcile.ts';
 import { addRm } from './commands/rm.ts';
@@ -29,6 +31,7 @@ import { addStart } from './commands/start.ts';
 import { addStop } from './commands/stop.ts';
 import { addTeams } from './commands/teams.ts';
 import { addTokens } from './commands/tokens.ts';
+import { addTunnel } from './commands/tunnel.ts';
 import { addUsers } from './commands/users.ts';
 import { addWait } from './commands/wait.ts';
 import { addWebhooks } from './commands/webhooks.ts';
@@ -47,6 +50,9 @@ const commands: readonly AddCommand[] = [
   addKill,
   addWait,
   addSession,
+  addPorts,
+  addOpen,
+  addTunnel,
   addCp,
   addFiles,
   addLs,

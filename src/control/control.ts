@@ -13,6 +13,7 @@ import { Leases } from './leases.ts';
 import { MetadataService } from './metadata.ts';
 import { Mutations } from './mutations.ts';
 import { Operations } from './operations.ts';
+import { Ports } from './ports.ts';
 import { Processes } from './processes.ts';
 import { Reconciler } from './reconciler.ts';
 import { Repairs } from './repairs.ts';
@@ -45,6 +46,7 @@ export class Control {
   readonly files: Files;
   readonly processes: Processes;
   readonly sessions: Sessions;
+  readonly ports: Ports;
   readonly leases: Leases;
   readonly who: Who;
   readonly events: Events;
@@ -74,6 +76,7 @@ export class Control {
     this.files = new Files(context, { records, mutations, gate });
     this.processes = new Processes(context, { records, mutations, gate });
     this.sessions = new Sessions(context, { records, mutations, gate });
+    this.ports = new Ports(context, { records, mutations, gate });
     this.#keeper = new LeaseKeeper(context, { grants, gate });
     this.leases = new Leases(context, { records, mutations, keeper: this.#keeper });
     this.who = new Who(context, { mutations, records });

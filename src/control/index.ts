@@ -3,5 +3,6 @@ export type { Caller } from './caller.ts';
 export { type ControlSettings, defaultControlSettings } from './context.ts';
 export { Control, type ControlOptions, type Metric } from './control.ts';
 export { NodeDirectory } from './node-directory.ts';
+export type { ExposedPort, ExposedPortWithToken, PreviewAdmission } from './ports.ts';
 export type { Created } from './sandbox-creation.ts';
 export type { Deliver, Delivery } from './webhooks.ts';

@@ -14,6 +14,7 @@ export type { EndCause, RunEntry } from './init-protocol.ts';
 export { inputLimitBytes, refusalCodes } from './init-protocol.ts';
 export type { JournalRecord } from './journal-format.ts';
 export { JournalReader } from './journal-reader.ts';
+export { openRelay } from './open-relay.ts';
 export { probePort } from './probe-port.ts';
 export { absoluteCwd } from './run-request.ts';
 export {

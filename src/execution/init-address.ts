@@ -18,10 +18,11 @@ export class InitAddress {
     return new InitAddress(await open(directory, constants.O_RDONLY | constants.O_DIRECTORY));
   }
 
-  connect(): Socket {
+  /** `allowHalfOpen`: the end of what init sends leaves our own sending side open. */
+  connect(options: { readonly allowHalfOpen?: boolean } = {}): Socket {
     // The number of a closed descriptor may already be another sandbox's directory.
     if (this.#closed) throw new PlatformError('sandbox_unavailable', 'The sandbox is ending; nothing was started.');
-    return createConnection({ path: `/proc/self/fd/${this.#directory.fd}/init.sock` });
+    return createConnection({ path: `/proc/self/fd/${this.#directory.fd}/init.sock`, ...options });
   }
 
   async close(): Promise<void> {

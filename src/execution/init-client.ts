@@ -73,9 +73,14 @@ export class InitClient {
     return await ControlConnection.open(this.#address.connect(), { generation: this.#generation });
   }
 
-  /** A new connection for one run with a journal or one relay; the caller ends it. */
+  /** A new connection for one run with a journal or one probe of a port; the caller ends it. */
   openRun(): Socket {
     return this.#address.connect();
+  }
+
+  /** A new connection for one relay, each direction of which ends on its own; the caller ends it. */
+  openRelay(): Socket {
+    return this.#address.connect({ allowHalfOpen: true });
   }
 
   async close(): Promise<void> {

@@ -255,8 +255,13 @@ export function stdinEndFrame(): Buffer {
   return encodeFrame(types.stdinEnd);
 }
 
-export function connectFrame(options: { readonly port: number; readonly family: 0 | 4 | 6 }): Buffer {
-  return encodeFrame(types.connect, u16(options.port), u8(options.family));
+/** `address`, in network order and of the family's length, is one of the sandbox's own; absent: loopback. */
+export function connectFrame(options: {
+  readonly port: number;
+  readonly family: 0 | 4 | 6;
+  readonly address?: Uint8Array;
+}): Buffer {
+  return encodeFrame(types.connect, u16(options.port), u8(options.family), options.address ?? new Uint8Array());
 }
 
 /** What a relay says before it is raw bytes. */

@@ -21,7 +21,7 @@ import {
   syncDirectory,
 } from '../base/index.ts';
 import { exec, findRun, type InitClient } from '../execution/index.ts';
-import { Cgroups, Spawner } from '../isolation/index.ts';
+import { Cgroups, listListeningSockets, Spawner } from '../isolation/index.ts';
 import { HostTemplate } from '../layers/index.ts';
 import {
   type ApplySettingsOrder,
@@ -53,6 +53,7 @@ import type { SandboxNodeOptions } from './node-options.ts';
 import { NodePaths } from './node-paths.ts';
 import { type NodeRecord, viewOf, writeRecord } from './node-record.ts';
 import { admitExec, decideCreate, decideSettings, decideStart, refuseOlderLife } from './order-rules.ts';
+import { PortCalls } from './port-calls.ts';
 import { recoverSandboxes, runningOf } from './recovery.ts';
 import { clearEarlierLife, readEndReason, writeMetadata } from './sandbox-files.ts';
 import { SandboxLives } from './sandbox-lives.ts';
@@ -106,6 +107,10 @@ export class SandboxNode implements NodeApi {
     return { ...this.#get(sandboxId), directory: this.#paths.sandbox(sandboxId), nowMs: this.#clock.nowMs() };
   });
   readonly #processes: SandboxProcesses;
+  readonly #ports = new PortCalls({
+    get: (sandboxId) => this.#get(sandboxId),
+    listening: (sandboxId, options) => listListeningSockets(this.#parts.cgroups.groupOf(sandboxId), options),
+  });
   readonly #background = new Set<Promise<void>>();
   #creating = 0;
   #closing: Promise<void> | undefined;
@@ -293,6 +298,8 @@ export class SandboxNode implements NodeApi {
   readonly setSessionEnv: NodeApi['setSessionEnv'] = (order) => this.#processes.sessions.setSessionEnv(order);
   readonly startSessionProcess: NodeApi['startSessionProcess'] = (o) => this.#processes.sessions.startSessionProcess(o);
   readonly deleteSession: NodeApi['deleteSession'] = (order) => this.#processes.sessions.deleteSession(order);
+  readonly listPorts: NodeApi['listPorts'] = (order) => this.#ports.listPorts(order);
+  readonly openPort: NodeApi['openPort'] = (order, signal) => this.#ports.openPort(order, signal);
 
   async #createLocked(order: CreateSandboxOrder): Promise<NodeSandbox> {
     const { sandboxId } = order;
@@ -437,6 +444,7 @@ export class SandboxNode implements NodeApi {
 
   async #close(): Promise<void> {
     this.#feed.close();
+    this.#ports.close();
     await Promise.all(this.#background);
     await Promise.all([...this.#sandboxes.keys()].map((sandboxId) => this.#sandboxLock.run(sandboxId, async () => {})));
     await this.#processes.close();

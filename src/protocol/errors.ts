@@ -170,6 +170,23 @@ export const errorCatalog = {
     retry: 'never',
     meaning: 'The range asked for is behind the end of the file; the details tell its size.',
   },
+  port_not_open: {
+    status: 502,
+    retry: 'backoff',
+    meaning: 'Nothing in the sandbox answers at this port now.',
+  },
+  port_not_exposed: { status: 404, retry: 'never', meaning: 'There is no such preview: the port is not exposed.' },
+  preview_token_invalid: {
+    status: 401,
+    retry: 'never',
+    meaning: 'The preview needs its token; none was given, or it was rotated or revoked.',
+  },
+  preview_failed: {
+    status: 502,
+    retry: 'unknown',
+    meaning: 'The service in the sandbox broke off, or what it answered is not HTTP.',
+  },
+  preview_timeout: { status: 504, retry: 'unknown', meaning: 'The service in the sandbox did not answer in time.' },
   output_dropped: { status: 410, retry: 'never', meaning: 'What was asked for is no longer kept.' },
   limit_exceeded: {
     status: 429,

@@ -68,6 +68,7 @@ export type {
   WrittenTree,
 } from './node-files.ts';
 export { fileTypes } from './node-files.ts';
+export type { ByteConnection, ListeningPort, NodePorts, OpenPortOrder } from './node-ports.ts';
 export type {
   FollowProcessOrder,
   KillProcessesOrder,
@@ -125,6 +126,8 @@ export type { RouteName } from './routes/index.ts';
 export { routes } from './routes/index.ts';
 export type { LeaseView } from './routes/leases.ts';
 export { leaseLimits } from './routes/leases.ts';
+export type { ExposureView, ListeningPortView } from './routes/ports.ts';
+export { portLimits, previewToken } from './routes/ports.ts';
 export type { ProcessOutputItem, ProcessView } from './routes/processes.ts';
 export { processLimits } from './routes/processes.ts';
 export type { SandboxView } from './routes/sandboxes.ts';

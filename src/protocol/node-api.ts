@@ -13,6 +13,7 @@
 import type { NodeId, SandboxId } from './ids.ts';
 import type { NetworkPolicy } from './network.ts';
 import type { NodeFiles } from './node-files.ts';
+import type { NodePorts } from './node-ports.ts';
 import type { NodeProcesses } from './node-processes.ts';
 import type { NodeSessions } from './node-sessions.ts';
 
@@ -180,7 +181,7 @@ export type NodeEvent =
       readonly atMs: number;
     };
 
-export interface NodeApi extends NodeProcesses, NodeSessions, NodeFiles {
+export interface NodeApi extends NodeProcesses, NodeSessions, NodeFiles, NodePorts {
   describe(signal?: AbortSignal): Promise<NodeDescription>;
   inventory(signal?: AbortSignal): Promise<NodeInventory>;
   findSandbox(sandboxId: SandboxId): Promise<NodeSandbox | undefined>;

@@ -154,6 +154,11 @@ export class Connection {
     return response;
   }
 
+  /** For a request that fetch cannot make: one that becomes another protocol. */
+  authorization(): { readonly Authorization: string } {
+    return { Authorization: `Bearer ${this.#apiKey}` };
+  }
+
   #urlOf<Route extends AnyRoute>(route: Route, request: CallRequest<Route>): string {
     const params = (request.params ?? {}) as Readonly<Record<string, string>>;
     const path = route.path.replaceAll(/:(\w+)/g, (_, name: string) => encodeURIComponent(params[name] ?? ''));
@@ -166,7 +171,7 @@ export class Connection {
   }
 
   #headersOf(request: CallRequest<AnyRoute>, timeoutMs: number | null): Record<string, string> {
-    const headers: Record<string, string> = { Authorization: `Bearer ${this.#apiKey}`, Accept: 'application/json' };
+    const headers: Record<string, string> = { ...this.authorization(), Accept: 'application/json' };
     if (request.body !== undefined) headers['Content-Type'] = 'application/json';
     if (request.content !== undefined) headers['Content-Type'] = 'application/octet-stream';
     // The server then shows now and then that it is at it, and Node's fetch does not give up after five minutes.

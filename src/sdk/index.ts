@@ -30,6 +30,7 @@ export type { CloneOptions, Git } from './git.ts';
 export type { GitCredentials } from './git-credentials.ts';
 export type { GitBranch, GitFailure, GitFileStatus, GitStatus } from './git-output.ts';
 export type { AcquireLeaseOptions, HeldLease } from './leases.ts';
+export type { ExposedPort, ExposeOptions, Exposure, PortList, Ports } from './ports.ts';
 export type { OutputFrom, OutputItem } from './process-output.ts';
 export type { LogMatch, WaitForLogOptions, WaitForPortOptions } from './process-waits.ts';
 export { Process, Processes, type StartProcessOptions, type WaitOptions } from './processes.ts';

@@ -22,6 +22,7 @@ import { Files } from './files.ts';
 import { Git } from './git.ts';
 import { newIdempotencyKey } from './idempotency-key.ts';
 import { type AcquireLeaseOptions, type HeldLease, Leases } from './leases.ts';
+import { Ports } from './ports.ts';
 import { Processes, type SandboxBinding } from './processes.ts';
 import { Sessions } from './sessions.ts';
 
@@ -163,6 +164,11 @@ export class Sandbox implements AsyncDisposable {
   /** Persistent shells. There is none until one is created. */
   get sessions(): Sessions {
     return new Sessions({ ...this.#binding(), run: (command, options) => this.exec(command, options) });
+  }
+
+  /** What listens inside, and what of it is shown outside. */
+  get ports(): Ports {
+    return new Ports(this.#binding());
   }
 
   /** Ends every process; the files stay. */

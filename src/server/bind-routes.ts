@@ -1,15 +1,22 @@
 /** Every route, bound in one line each. A handler that grows an `if` has found a rule for control. */
 import { routes } from '../protocol/index.ts';
 import { bindFileRoutes } from './bind-file-routes.ts';
+import { bindPorts } from './bind-ports.ts';
 import { bindProcesses } from './bind-processes.ts';
 import { bindSessions } from './bind-sessions.ts';
 import type { ControlPort } from './control-port.ts';
 import type { EventStreams } from './event-stream.ts';
+import type { PreviewAddresses } from './previews/preview-addresses.ts';
 import { Answer, type Handle } from './route-binding.ts';
 
 const version = (view: { readonly version: number }) => view.version;
 
-export function bindRoutes(handle: Handle, control: ControlPort, streams: EventStreams): void {
+export function bindRoutes(
+  handle: Handle,
+  control: ControlPort,
+  streams: EventStreams,
+  previews: PreviewAddresses,
+): void {
   const { who, sandboxes, metadata, execution, leases, events, webhooks, operations, reconciler } = control;
 
   handle(
@@ -64,6 +71,8 @@ export function bindRoutes(handle: Handle, control: ControlPort, streams: EventS
 
   bindProcesses(handle, control.processes, streams);
   bindSessions(handle, control.sessions);
+
+  bindPorts(handle, control.ports, previews);
 
   handle(routes.acquireLease, ({ caller, conditions, body, exchange }) =>
     leases.acquire(caller, conditions, body, exchange.ending),

@@ -20,6 +20,7 @@ import type {
   WebhookId,
   WriteFileOrder,
 } from '../protocol/index.ts';
+import type { PortsPort } from './ports-port.ts';
 import type { ProcessesPort } from './processes-port.ts';
 import type { SessionsPort } from './sessions-port.ts';
 
@@ -179,6 +180,7 @@ export interface ControlPort {
   };
   readonly processes: ProcessesPort;
   readonly sessions: SessionsPort;
+  readonly ports: PortsPort;
   readonly leases: {
     /** `signal`: the waiter gives up. */
     acquire(

@@ -12,16 +12,21 @@ import type { AddressInfo } from 'node:net';
 import type { Duplex } from 'node:stream';
 import { type Logger, systemTimers, type Timers } from '../base/index.ts';
 import { isPlatformError, newId, PlatformError } from '../protocol/index.ts';
+import { refuseOnConnection } from './bare-answer.ts';
 import { bindRoutes } from './bind-routes.ts';
 import type { ControlPort } from './control-port.ts';
 import { EventStreams } from './event-stream.ts';
 import { callerLeftStatus, Exchange, shuttingDown } from './exchange.ts';
 import { formatMetrics, HttpMetrics, metricsContentType } from './http-metrics.ts';
 import { openApiDocument } from './open-api.ts';
+import { PreviewAddresses, type PreviewDomain } from './previews/preview-addresses.ts';
+import { Previews, previewRouteName } from './previews/previews.ts';
 import { RandomPool } from './random-pool.ts';
 import { RequestSpans } from './request-spans.ts';
 import { authenticate, type BoundRoute, bindRoute, checkScope } from './route-binding.ts';
 import { RouteTable } from './route-table.ts';
+import { Tunnels } from './tunnels.ts';
+import { Upgrades } from './upgrades.ts';
 
 export interface HttpServerOptions {
   readonly control: ControlPort;
@@ -32,6 +37,8 @@ export interface HttpServerOptions {
   readonly heartbeatMs?: number;
   /** How often a caller who asked for it hears `102 Processing` while it waits for an answer. */
   readonly progressMs?: number;
+  /** Below which host name previews are; absent: `localhost`. */
+  readonly previewDomain?: PreviewDomain;
 }
 
 export interface HttpServer {
@@ -47,6 +54,7 @@ const defaultGraceMs = 10_000;
 const keepAliveMs = 75_000;
 const headersMs = 30_000;
 const headersMaxBytes = 16 * 1024;
+const defaultPreviewDomain: PreviewDomain = { scheme: 'http', name: 'localhost', port: null };
 
 export function createHttpServer(options: HttpServerOptions): HttpServer {
   return new TableServer(options);
@@ -66,6 +74,8 @@ class TableServer implements HttpServer {
   readonly #metrics = new HttpMetrics();
   readonly #spans = new RequestSpans();
   readonly #random = new RandomPool();
+  readonly #upgrades = new Upgrades();
+  readonly #previews: Previews;
   /** Not answered yet. */
   readonly #running = new Set<Exchange>();
   #closing: Promise<void> | undefined;
@@ -79,11 +89,17 @@ class TableServer implements HttpServer {
     this.#progressMs = options.progressMs ?? defaultProgressMs;
     this.#pages = this.#plainPages(version);
     const streams = new EventStreams({ events: control.events, timers, heartbeatMs });
+    const addresses = new PreviewAddresses(options.previewDomain ?? defaultPreviewDomain);
+    const fail = (exchange: Exchange, error: unknown) => this.#fail(exchange, error);
+    this.#previews = new Previews({ ports: control.ports, addresses, fail });
+    this.#upgrades.add(this.#previews.upgrade);
+    this.#upgrades.add(new Tunnels({ who: control.who, ports: control.ports, fail }).upgrade);
     bindRoutes(
       (route, handler, bindingOptions) =>
         this.#table.add(route, bindRoute(control.who, route, handler, bindingOptions)),
       control,
       streams,
+      addresses,
     );
     this.#server = createServer({
       keepAliveTimeout: keepAliveMs,
@@ -91,8 +107,10 @@ class TableServer implements HttpServer {
       // How long a body may take depends on what it is: read-body.ts, byte-body.ts.
       requestTimeout: 0,
       maxHeaderSize: headersMaxBytes,
+      shouldUpgradeCallback: Upgrades.isMeant,
     });
     this.#server.on('request', (request, response) => this.#take(request, response));
+    this.#server.on('upgrade', (request, socket, head) => this.#upgrades.take(request, socket, head));
     this.#server.on('clientError', refuseBrokenRequest);
   }
 
@@ -115,6 +133,7 @@ class TableServer implements HttpServer {
 
   async #close(graceMs: number): Promise<void> {
     for (const exchange of this.#running) exchange.serverStops();
+    this.#upgrades.close();
     if (this.#running.size > 0) {
       // Still listening, so that a new caller hears why it is refused.
       const { promise, resolve } = Promise.withResolvers<void>();
@@ -128,6 +147,7 @@ class TableServer implements HttpServer {
       this.#server.close(() => resolve());
       this.#server.closeAllConnections();
     });
+    this.#previews.close();
   }
 
   #take(request: IncomingMessage, response: ServerResponse): void {
@@ -139,6 +159,11 @@ class TableServer implements HttpServer {
 
   async #answer(exchange: Exchange): Promise<void> {
     const { method, path } = exchange;
+    const preview = this.#previews.find(exchange.request);
+    if (preview !== undefined) {
+      if (this.#closing !== undefined) throw shuttingDown();
+      return await this.#previews.answer(exchange, preview);
+    }
     const page = this.#pages.get(path);
     if (page !== undefined) {
       exchange.routePath = path;
@@ -213,7 +238,9 @@ class TableServer implements HttpServer {
     const status = wasSent ? response.statusCode : callerLeftStatus;
     const ms = Math.round((performance.now() - exchange.startedAt) * 100) / 100;
     this.#metrics.count({ route: exchange.routeName || 'unknown', status, ms });
-    this.#logger.info('request', { requestId, method, path: shown(path), status, ms, keyId, code });
+    // A page of a preview makes a hundred requests, which are its visitor's and not ours to keep.
+    const level = exchange.routeName === previewRouteName ? 'debug' : 'info';
+    this.#logger[level]('request', { requestId, method, path: shown(path), status, ms, keyId, code });
     if (this.#running.size === 0) this.#drained?.();
   }
 
@@ -263,14 +290,7 @@ function refuseBrokenRequest(error: NodeJS.ErrnoException, socket: Duplex): void
   const refusal = isTooLarge
     ? new PlatformError('payload_too_large', `The headers are larger than ${headersMaxBytes} bytes.`)
     : new PlatformError('invalid_request', 'This is not a whole HTTP/1.1 request.');
-  const requestId = newId('request');
-  const { code, message, details } = refusal;
-  const body = JSON.stringify({ error: { code, message, details, requestId } });
-  const statusLine = isTooLarge ? '413 Payload Too Large' : '400 Bad Request';
-  socket.end(
-    `HTTP/1.1 ${statusLine}\r\nConnection: close\r\nRequest-Id: ${requestId}\r\n` +
-      `Content-Type: application/json\r\nContent-Length: ${Buffer.byteLength(body)}\r\n\r\n${body}`,
-  );
+  refuseOnConnection(socket, refusal, newId('request'));
 }
 
 function openApiText(version: string): () => string {

@@ -147,7 +147,7 @@ export function checkScope(caller: Caller, route: Pick<AnyRoute, 'scope'>): void
   });
 }
 
-function checkSandbox(caller: Caller, params: Readonly<Record<string, unknown>>): void {
+export function checkSandbox(caller: Caller, params: Readonly<Record<string, unknown>>): void {
   if (caller.sandboxId === null || params['sandboxId'] === caller.sandboxId) return;
   throw new PlatformError('forbidden', `This token reaches the sandbox ${caller.sandboxId} only.`, {
     details: { sandboxId: caller.sandboxId },

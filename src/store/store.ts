@@ -23,6 +23,7 @@ import type {
   SandboxSpec,
   SandboxState,
   TeamId,
+  TokenId,
   UserId,
   WebhookId,
 } from '../protocol/index.ts';
@@ -44,6 +45,7 @@ export interface Readers {
   readonly events: EventReader;
   readonly history: HistoryReader;
   readonly webhooks: WebhookReader;
+  readonly exposures: ExposureReader;
 }
 
 export interface Tables extends Readers {
@@ -56,6 +58,7 @@ export interface Tables extends Readers {
   readonly events: EventTable;
   readonly history: HistoryTable;
   readonly webhooks: WebhookTable;
+  readonly exposures: ExposureTable;
 }
 
 // ---- sandboxes
@@ -317,4 +320,32 @@ export interface WebhookReader {
 export interface WebhookTable extends WebhookReader {
   put(record: WebhookRecord): Promise<void>;
   remove(id: WebhookId): Promise<void>;
+}
+
+// ---- exposed ports
+
+export interface ExposureKey {
+  readonly sandboxId: SandboxId;
+  readonly port: number;
+}
+export interface ExposureRecord extends ExposureKey {
+  /** Needs no token. */
+  readonly isPublic: boolean;
+  /** Which token it is; its text is derived from this and stored nowhere. */
+  readonly tokenId: TokenId;
+  /** SHA-256 of the token's text, hex. */
+  readonly tokenHash: string;
+  readonly createdAtMs: number;
+  readonly createdBy: KeyId;
+}
+export interface ExposureReader {
+  find(key: ExposureKey): Promise<ExposureRecord | undefined>;
+  /** By port. */
+  list(sandboxId: SandboxId): Promise<readonly ExposureRecord[]>;
+}
+/** The exposures of a sandbox go when its record is removed; one of a sandbox without a record is refused as a bug. */
+export interface ExposureTable extends ExposureReader {
+  put(record: ExposureRecord): Promise<void>;
+  /** Whether there was one. */
+  remove(key: ExposureKey): Promise<boolean>;
 }

@@ -4,6 +4,7 @@ import { newId } from '../../src/protocol/index.ts';
 import type { Readers, Tables } from '../../src/store/index.ts';
 import {
   eventRecord,
+  exposureRecord,
   keyRecord,
   leaseHolder,
   operationRecord,
@@ -21,6 +22,43 @@ export function describeOtherTables(database: () => TestDatabase): void {
     const read = <Result>(work: (tables: Readers) => Promise<Result>) => store.read(work);
     return { unreadable, write, read };
   }
+
+  describe('exposed ports', () => {
+    test('one is found by sandbox and port, listed by port, replaced and removed', async () => {
+      const { write, read } = await open();
+      const sandbox = sandboxRecord();
+      const [high, low] = [9000, 80].map((port) =>
+        exposureRecord({ sandboxId: sandbox.id, port, isPublic: port === 80 }),
+      );
+      await write(async ({ sandboxes, exposures }) => {
+        await sandboxes.insert(sandbox);
+        for (const record of [high!, low!]) await exposures.put(record);
+      });
+      expect(await read(({ exposures }) => exposures.find(low!))).toStrictEqual(low);
+      expect(await read(({ exposures }) => exposures.find({ ...low!, port: 81 }))).toBeUndefined();
+      expect(await read(({ exposures }) => exposures.list(sandbox.id))).toStrictEqual([low, high]);
+      const changed = { ...low!, isPublic: false, tokenId: newId('token'), tokenHash: 'a'.repeat(64) };
+      await write(({ exposures }) => exposures.put(changed));
+      expect(await read(({ exposures }) => exposures.list(sandbox.id))).toStrictEqual([changed, high]);
+      expect(await write(({ exposures }) => exposures.remove(changed))).toBe(true);
+      expect(await write(({ exposures }) => exposures.remove(changed))).toBe(false);
+      expect(await read(({ exposures }) => exposures.list(sandbox.id))).toStrictEqual([high]);
+    });
+
+    test('they stay when their sandbox changes, go with it, and there is none without one', async () => {
+      const { write, read } = await open();
+      const sandbox = sandboxRecord();
+      const record = exposureRecord({ sandboxId: sandbox.id });
+      await write(({ sandboxes }) => sandboxes.insert(sandbox));
+      await write(({ exposures }) => exposures.put(record));
+      await write(({ sandboxes }) => sandboxes.update({ ...sandbox, version: 2, metadata: { a: 'b' } }));
+      expect(await read(({ exposures }) => exposures.find(record))).toStrictEqual(record);
+      await write(({ sandboxes }) => sandboxes.remove(sandbox.id));
+      expect(await read(({ exposures }) => exposures.find(record))).toBeUndefined();
+      const orphan = write(({ exposures }) => exposures.put(record));
+      await expect(orphan).rejects.toMatchObject({ code: 'internal' });
+    });
+  });
 
   describe('operations', () => {
     test('one is found by id and by the key of its team, and a key is used once per team', async () => {

@@ -73,6 +73,8 @@ export class CrashLine {
       waitProcess: (...given) => this.#pass(() => node.waitProcess(...given)),
       removeProcess: (...given) => this.#pass(() => node.removeProcess(...given)),
       probePort: (...given) => this.#pass(() => node.probePort(...given)),
+      listPorts: (...given) => this.#pass(() => node.listPorts(...given)),
+      openPort: (...given) => this.#pass(() => node.openPort(...given)),
       followProcess: (order, signal) => node.followProcess(order, AbortSignal.any([signal, this.#cut.signal])),
       createSession: (...given) => this.#pass(() => node.createSession(...given)),
       getSession: (...given) => this.#pass(() => node.getSession(...given)),

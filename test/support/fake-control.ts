@@ -13,6 +13,7 @@ import {
 } from '../../src/protocol/index.ts';
 import type { ControlPort } from '../../src/server/index.ts';
 import { FakeControlFiles } from './fake-files.ts';
+import { fakeControlPorts } from './fake-ports.ts';
 
 export function testId<Kind extends IdKind>(kind: Kind, name: string): Id<Kind> {
   return `${idPrefixes[kind]}${name.padEnd(20, '0')}` as Id<Kind>;
@@ -127,6 +128,8 @@ export class FakeControl implements ControlPort {
     this.views.set(sandboxId, view);
     return view;
   }
+
+  ports: ControlPort['ports'] = fakeControlPorts();
 
   readonly #key = {
     id: testId('key', 'b'),

@@ -236,6 +236,13 @@ export class FakeNode implements NodeApi {
     this.#call('startSessionProcess', () => this.processes.startProcess({ ...order, user: null }));
   deleteSession: NodeApi['deleteSession'] = (order) =>
     this.#call('deleteSession', () => this.sessions.deleteSession(order));
+  listPorts: NodeApi['listPorts'] = (order) => this.#call('listPorts', () => this.ports.listPorts(order));
+  openPort: NodeApi['openPort'] = (order, signal) => this.#call('openPort', () => this.ports.openPort(order, signal));
+  /** No port of this fake answers; a test puts what it needs in place of this. */
+  ports: Pick<NodeApi, 'listPorts' | 'openPort'> = {
+    listPorts: async () => [],
+    openPort: async () => Promise.reject(new PlatformError('port_not_open', 'Nothing answers there.')),
+  };
 
   /** Files are not in this fake; a test puts what it needs in their place. */
   fileAction: NodeApi['fileAction'] = noFiles;

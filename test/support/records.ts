@@ -2,6 +2,7 @@
 import { newId, noNetwork } from '../../src/protocol/index.ts';
 import type {
   EventRecord,
+  ExposureRecord,
   KeyRecord,
   LeaseHolder,
   OperationRecord,
@@ -108,6 +109,19 @@ export function webhookRecord(given: Partial<WebhookRecord> = {}): WebhookRecord
     failures: 0,
     nextAttemptAtMs: 0,
     lastError: null,
+    ...given,
+  };
+}
+
+export function exposureRecord(given: Partial<ExposureRecord> = {}): ExposureRecord {
+  return {
+    sandboxId: newId('sandbox'),
+    port: 8080,
+    isPublic: false,
+    tokenId: newId('token'),
+    tokenHash: 'e'.repeat(64),
+    createdAtMs: 1_900_000_000_000,
+    createdBy: newId('key'),
     ...given,
   };
 }

@@ -1,9 +1,11 @@
+import { Option } from 'commander';
 import type { AddCommand } from '../command-adder.ts';
 import { type RunOptions, runOptionsOf, untilInterrupted, withRunOptions } from '../run-options.ts';
 
 interface Options extends RunOptions {
   readonly nodeUrl?: string;
   readonly nodeTokenFile?: string;
+  readonly domain?: string;
 }
 
 const defaultPort = 7070;
@@ -13,15 +15,22 @@ export const addServe: AddCommand = (program, actions) => {
     .description('run the platform on this machine')
     .option('--node-url <url>', 'use the node in another process, instead of one in this one')
     .option('--node-token-file <file>', 'the token that this node takes')
+    .addOption(
+      new Option(
+        '--domain <domain>',
+        'below which previews have host names, as browsers reach it: localhost, or https://preview.example.com',
+      ).env('ATOLL_DOMAIN'),
+    )
     .action(
       actions.of<Options, []>(async (call) => {
-        const { nodeUrl, nodeTokenFile, data } = call.options;
+        const { nodeUrl, nodeTokenFile, domain, data } = call.options;
         const app = await call.io.loadApp();
         await untilInterrupted(call.io, async () => {
           const server = await app.serve({
             ...runOptionsOf(call.options, app),
             ...(nodeUrl !== undefined && { nodeUrl }),
             ...(nodeTokenFile !== undefined && { nodeTokenFile }),
+            ...(domain !== undefined && { domain }),
           });
           const { url, keyFile = null } = server;
           await call.print({ url, keyFile }, () =>

@@ -25,6 +25,7 @@ import { lost, refusalOf } from './call-failures.ts';
 import { FileClient } from './file-client.ts';
 import { bytesType, jsonType, packExecCall, parseJson, readWhole, unpackOutcome } from './node-wire.ts';
 import { type NodeTarget, openCall, readLines } from './open-call.ts';
+import { PortClient } from './port-client.ts';
 import { processClient } from './process-client.ts';
 import { sessionClient } from './session-client.ts';
 
@@ -51,6 +52,7 @@ export class NodeClient implements NodeApi {
   readonly #agent = new Agent({ keepAlive: true });
   readonly #target: NodeTarget;
   readonly #files: FileClient;
+  readonly #ports: PortClient;
   readonly #processes = processClient({
     ask: (method, order, signal) => this.#ask(method, order, signal),
     order: (method, order) => this.#order(method, order),
@@ -66,10 +68,12 @@ export class NodeClient implements NodeApi {
   constructor(options: NodeClientOptions) {
     this.#target = { url: options.url.replace(/\/+$/, ''), token: options.token, agent: this.#agent };
     this.#files = new FileClient(this.#target);
+    this.#ports = new PortClient(this.#target);
   }
 
   close(): void {
     this.#agent.destroy();
+    this.#ports.close();
   }
 
   describe(signal?: AbortSignal): Promise<NodeDescription> {
@@ -165,6 +169,8 @@ export class NodeClient implements NodeApi {
   readonly setSessionEnv: NodeApi['setSessionEnv'] = (order) => this.#sessions.setSessionEnv(order);
   readonly startSessionProcess: NodeApi['startSessionProcess'] = (order) => this.#sessions.startSessionProcess(order);
   readonly deleteSession: NodeApi['deleteSession'] = (order) => this.#sessions.deleteSession(order);
+  readonly listPorts: NodeApi['listPorts'] = (order) => this.#ask('listPorts', order);
+  readonly openPort: NodeApi['openPort'] = (order, signal) => this.#ports.openPort(order, signal);
 
   async #abortExec(callId: string, over: AbortSignal): Promise<void> {
     while (!over.aborted) {

@@ -31,6 +31,7 @@ import {
   parseJson,
   unpackExecCall,
 } from './node-wire.ts';
+import { PortServer } from './port-server.ts';
 import { ProcessServer, processMethods } from './process-server.ts';
 import { drained, parseOrder, readBody } from './serve-call.ts';
 import { sessionCalls, sessionExecOrder } from './session-server.ts';
@@ -68,6 +69,13 @@ export class NodeServer {
     this.#log = options.log ?? silentLogger;
     this.#tokenHash = sha256(options.token);
     this.#server = createServer((request, response) => void this.#serve(request, response));
+    const ports = new PortServer({
+      node: options.node,
+      closing: this.#closing.signal,
+      authenticate: (request) => this.#authenticate(request),
+      asRefusal: (error) => this.#asRefusal(error),
+    });
+    this.#server.on('upgrade', (request, socket, head) => ports.upgrade(request, socket, head) || socket.destroy());
     this.#server.keepAliveTimeout = keepAliveTimeoutMs;
   }
 
@@ -131,6 +139,7 @@ export class NodeServer {
     deleteSandbox: (order) => this.#node.deleteSandbox(parseOrder(lifeOrder, order)),
     applySettings: (order) => this.#node.applySettings(parseOrder(applySettingsOrder, order)),
     findRun: (order) => this.#node.findRun(parseOrder(findRunOrder, order)),
+    listPorts: (order) => this.#node.listPorts(parseOrder(lifeOrder, order)),
     abort: async (order) => {
       const { callId } = parseOrder(z.strictObject({ callId: z.string() }), order);
       const call = this.#execs.get(callId);

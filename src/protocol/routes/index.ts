@@ -3,6 +3,7 @@ import * as events from './events.ts';
 import * as exec from './exec.ts';
 import * as files from './files.ts';
 import * as leases from './leases.ts';
+import * as ports from './ports.ts';
 import * as processes from './processes.ts';
 import * as sandboxes from './sandboxes.ts';
 import * as sessions from './sessions.ts';
@@ -37,6 +38,10 @@ export const routes = {
   setSessionEnv: sessions.setSessionEnv,
   startSessionProcess: sessions.startSessionProcess,
   deleteSession: sessions.deleteSession,
+  listPorts: ports.listPorts,
+  exposePort: ports.exposePort,
+  unexposePort: ports.unexposePort,
+  rotatePortToken: ports.rotatePortToken,
   readFile: files.readFile,
   writeFile: files.writeFile,
   statFile: files.statFile,

@@ -4,6 +4,7 @@ import { PlatformError } from '../../protocol/index.ts';
 import type { Readers, Store, Tables } from '../store.ts';
 import type { Connection, Scope } from './connection.ts';
 import { SqliteEvents } from './events.ts';
+import { SqliteExposures } from './exposures.ts';
 import { GroupCommit } from './group-commit.ts';
 import { SqliteHistory } from './history.ts';
 import { SqliteLeases } from './leases.ts';
@@ -72,6 +73,7 @@ export class SqliteStore implements Store {
       events: new SqliteEvents(scope, rows),
       history: new SqliteHistory(scope, rows),
       webhooks: new SqliteWebhooks(scope, rows),
+      exposures: new SqliteExposures(scope),
     };
   }
 }

@@ -1,0 +1,74 @@
+/**
+ * Tunnels: a caller of the API asks for a connection to a port inside, `GET /v1/sandboxes/{id}/ports/{port}/connect` with
+ * `Upgrade: atoll-tcp`, and has the service's own bytes from then on, with half-close both ways. The port need not be exposed.
+ */
+import { type IncomingMessage, ServerResponse } from 'node:http';
+import type { Socket } from 'node:net';
+import { Duplex } from 'node:stream';
+import { assert, joinStreams } from '../base/index.ts';
+import { isId, newId, PlatformError, type SandboxId } from '../protocol/index.ts';
+import { Exchange } from './exchange.ts';
+import { parseGeneration } from './parse-request.ts';
+import type { PortAddress, PortsPort } from './ports-port.ts';
+import { type Authenticator, authenticate, checkSandbox, checkScope } from './route-binding.ts';
+
+const protocol = 'atoll-tcp';
+const pathPattern = /^\/v1\/sandboxes\/([a-z0-9]{23})\/ports\/([1-9]\d{0,4})\/connect$/;
+
+export interface TunnelsOptions {
+  readonly who: Authenticator;
+  readonly ports: Pick<PortsPort, 'open'>;
+  /** Answers with what went wrong. */
+  readonly fail: (exchange: Exchange, error: unknown) => void;
+}
+
+export class Tunnels {
+  readonly #options: TunnelsOptions;
+
+  constructor(options: TunnelsOptions) {
+    this.#options = options;
+  }
+
+  /** For `Upgrades`. */
+  readonly upgrade = (request: IncomingMessage, socket: Duplex, head: Buffer): boolean => {
+    const address = addressOf(request.url ?? '');
+    if (address === undefined) return false;
+    const response = new ServerResponse(request);
+    response.shouldKeepAlive = false;
+    response.assignSocket(socket as Socket);
+    response.once('finish', () => socket.end());
+    const exchange = new Exchange(request, response, newId('request'));
+    socket.once('close', () => exchange.callerLeft());
+    this.#open(exchange, address).then(
+      (inside) => {
+        response.detachSocket(socket as Socket);
+        socket.write(`HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: ${protocol}\r\n\r\n`);
+        if (head.byteLength > 0) socket.unshift(head);
+        joinStreams(socket, inside);
+        if (socket.destroyed) inside.destroy();
+      },
+      (error: unknown) => this.#options.fail(exchange, error),
+    );
+    return true;
+  };
+
+  async #open(exchange: Exchange, address: PortAddress): Promise<Duplex> {
+    const { request } = exchange;
+    if (request.headers.upgrade?.toLowerCase() !== protocol) {
+      throw new PlatformError('invalid_request', `A connection is asked for with "Upgrade: ${protocol}".`);
+    }
+    const caller = await authenticate(this.#options.who, exchange);
+    checkScope(caller, { scope: 'sandboxes:exec' });
+    checkSandbox(caller, { sandboxId: address.sandboxId });
+    const conditions = parseGeneration(request.headers);
+    const inside = await this.#options.ports.open(caller, address, conditions, exchange.disconnected);
+    assert(inside instanceof Duplex, 'A connection is a Duplex.');
+    return inside;
+  }
+}
+
+function addressOf(url: string): PortAddress | undefined {
+  const [, sandboxId, port] = pathPattern.exec(url) ?? [];
+  if (sandboxId === undefined || !isId('sandbox', sandboxId) || Number(port) > 65_535) return undefined;
+  return { sandboxId: sandboxId as SandboxId, port: Number(port) };
+}

@@ -1,0 +1,78 @@
+import { once } from 'node:events';
+import { createServer, type IncomingMessage } from 'node:http';
+import { type AddressInfo, connect, type Socket } from 'node:net';
+import { afterEach, expect, test } from 'vitest';
+import { Upgrades } from './upgrades.ts';
+
+const releases: (() => void)[] = [];
+afterEach(() => {
+  for (const release of releases.splice(0)) release();
+});
+
+/** A connection that has asked for an upgrade, and everything it hears. */
+async function ask(upgrades: Upgrades, protocol: string): Promise<{ socket: Socket; heard: () => string }> {
+  const server = createServer({ shouldUpgradeCallback: Upgrades.isMeant }, (_request, response) =>
+    response.end('plain'),
+  );
+  server.on('upgrade', (request, socket, head) => upgrades.take(request, socket, head));
+  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
+  const socket = connect((server.address() as AddressInfo).port, '127.0.0.1');
+  releases.push(() => {
+    socket.destroy();
+    upgrades.close();
+    server.close();
+    server.closeAllConnections();
+  });
+  let text = '';
+  socket.on('data', (chunk) => {
+    text += chunk;
+  });
+  socket.write(`GET /x HTTP/1.1\r\nHost: h\r\nConnection: Upgrade\r\nUpgrade: ${protocol}\r\n\r\n`);
+  return { socket, heard: () => text };
+}
+
+test('the first handler that takes a request has it, and those behind it are not asked', async () => {
+  const upgrades = new Upgrades();
+  const asked: string[] = [];
+  upgrades.add(() => asked.push('first') === 0);
+  upgrades.add((_request, socket) => {
+    asked.push('second');
+    socket.end('taken');
+    return true;
+  });
+  upgrades.add(() => asked.push('third') === 0);
+  const { socket, heard } = await ask(upgrades, 'websocket');
+  await once(socket, 'end');
+  expect(heard()).toBe('taken');
+  expect(asked).toEqual(['first', 'second']);
+});
+
+test('what nobody takes is refused with the shape of any error', async () => {
+  const { socket, heard } = await ask(new Upgrades(), 'WebSocket');
+  await once(socket, 'end');
+  const [head, body] = heard().split('\r\n\r\n');
+  expect(head).toMatch(/^HTTP\/1\.1 404 Not Found\r\n/);
+  expect(JSON.parse(body!)).toMatchObject({ error: { code: 'route_not_found', requestId: expect.any(String) } });
+});
+
+test('an offer of a protocol that is none of ours is passed over', async () => {
+  const { socket, heard } = await ask(new Upgrades(), 'h2c');
+  await once(socket, 'data');
+  expect(heard()).toMatch(/^HTTP\/1\.1 200 OK[^]*plain/);
+});
+
+test('closing cuts what was taken, and takes no more', async () => {
+  const upgrades = new Upgrades();
+  const taken = Promise.withResolvers<IncomingMessage>();
+  upgrades.add((request) => {
+    taken.resolve(request);
+    return true;
+  });
+  const { socket } = await ask(upgrades, 'atoll-tcp');
+  await taken.promise;
+  upgrades.close();
+  await once(socket, 'end');
+  const late = await ask(upgrades, 'websocket');
+  await once(late.socket, 'end');
+  expect(late.heard()).toMatch(/^HTTP\/1\.1 503 [^]*shutting_down/);
+});
