@@ -79,8 +79,10 @@ test('one changed bit makes a slot count for nothing; two such slots leave the r
 });
 
 test('settings are read as they were written, up to the size of a slot; larger ones are refused', () => {
+  // The server refuses this one name; every record drops it.
+  const keys = fc.string().filter((key) => key !== '__proto__');
   fc.assert(
-    fc.property(fc.dictionary(fc.string(), fc.string()), (metadata) => {
+    fc.property(fc.dictionary(keys, fc.string()), (metadata) => {
       const one = { ...record, settings: { ...plainSettings, metadata: { ...metadata } } };
       const slot = encodeSlot(one);
       if (slot !== undefined) expect(parseSlots(slot)[0]).toEqual(one);
