@@ -90,33 +90,37 @@ test('E117: If-Match and If-None-Match decide between writers', async () => {
   expect(attempts.filter(({ status }) => status === 'fulfilled')).toHaveLength(1);
 });
 
-test('E118: a file that is written with an owner is never seen with another one', async () => {
-  const { files } = sandbox;
-  const owners = { a: { user: 1_001, group: 1_002 }, b: { user: 1_003, group: 1_004 } } as const;
-  // Looks at the same open file twice, so that owner and content are those of one file.
-  const look = `while (!-e "/tmp/owned/stop") { open(my $f, "<", "/tmp/owned/file") or next;
+test(
+  'E118: a file that is written with an owner is never seen with another one',
+  async () => {
+    const { files } = sandbox;
+    const owners = { a: { user: 1_001, group: 1_002 }, b: { user: 1_003, group: 1_004 } } as const;
+    // Looks at the same open file twice, so that owner and content are those of one file.
+    const look = `while (!-e "/tmp/owned/stop") { open(my $f, "<", "/tmp/owned/file") or next;
     my @s = stat $f; my $c = <$f>; next unless defined $c; next if $seen{"$c $s[4]:$s[5]"}++; syswrite STDOUT, "$c $s[4]:$s[5]\\n"; }`;
-  await files.makeDirectory('/tmp/owned');
-  const watcher = await sandbox.processes.start(['perl', '-e', look]);
-  for (let round = 0; round < 100; round++) {
-    for (const [content, owner] of Object.entries(owners)) {
-      const entry = await files.write('/tmp/owned/file', content, { owner });
-      expect([entry.uid, entry.gid, entry.mode]).toEqual([owner.user, owner.group, 0o644]);
+    await files.makeDirectory('/tmp/owned');
+    const watcher = await sandbox.processes.start(['perl', '-e', look]);
+    for (let round = 0; round < 100; round++) {
+      for (const [content, owner] of Object.entries(owners)) {
+        const entry = await files.write('/tmp/owned/file', content, { owner });
+        expect([entry.uid, entry.gid, entry.mode]).toEqual([owner.user, owner.group, 0o644]);
+      }
+      await files.remove('/tmp/owned/file');
     }
-    await files.remove('/tmp/owned/file');
-  }
-  // The control: in two steps both owners are seen.
-  while (
-    !(await watcher.readOutput({ encoding: 'utf8' })).items.some((item) => JSON.stringify(item).includes('c 0:0'))
-  ) {
-    await files.write('/tmp/owned/file', 'c');
-    await files.chown('/tmp/owned/file', { user: 1_005, group: 1_006 });
-    await files.remove('/tmp/owned/file');
-  }
-  await files.write('/tmp/owned/stop', '');
-  const seen = (await watcher.stdout()).trim().split('\n');
-  expect(seen.filter((pair) => !pair.startsWith('c ')).sort()).toEqual(['a 1001:1002', 'b 1003:1004']);
-});
+    // The control: in two steps both owners are seen.
+    while (
+      !(await watcher.readOutput({ encoding: 'utf8' })).items.some((item) => JSON.stringify(item).includes('c 0:0'))
+    ) {
+      await files.write('/tmp/owned/file', 'c');
+      await files.chown('/tmp/owned/file', { user: 1_005, group: 1_006 });
+      await files.remove('/tmp/owned/file');
+    }
+    await files.write('/tmp/owned/stop', '');
+    const seen = (await watcher.stdout()).trim().split('\n');
+    expect(seen.filter((pair) => !pair.startsWith('c ')).sort()).toEqual(['a 1001:1002', 'b 1003:1004']);
+  },
+  { timeout: 180_000 },
+);
 
 test('E118: with an owner a replaced file keeps its mode and what the owner does not name, and a refused one is left as it was', async () => {
   const { files } = sandbox;
