@@ -120,8 +120,9 @@ static void line_ready(struct source *source, uint32_t events)
 	if (count <= 0) {
 		/* `exec`: the text that runs goes on in another program, and its end is the end of the session. */
 		source_close(source);
+		/* Who lets go of the line before it has begun what it was told to do will never begin it. */
 		if (shell->current != NULL && shell->current->launching)
-			fail_current(shell, 17, 0);
+			session_break(shell->run);
 	} else if (count != (ssize_t)sizeof(answer) || !take_answer(shell, &answer)) {
 		session_break(shell->run);
 	}
@@ -239,6 +240,9 @@ bool session_settle(struct run *run)
 		hear_beginning(run);
 		if (!run->reaped)
 			return false;
+		/* Its last word may be on the line. */
+		if (shell->line.fd >= 0)
+			line_ready(&shell->line, 0);
 		group_signal(run->slot, SIGKILL);
 		run->failure = (struct launch_error){ .code = 15 };
 		run_launched(run);
