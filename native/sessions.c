@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #define ANSWER_MS 20000
+#define LAST_WORDS_MAX 4
 #define DESCRIPTORS_MAX 5
 
 void session_break(struct run *run)
@@ -262,6 +263,9 @@ static void end_with_session(struct run *run)
 void session_over(struct run *run)
 {
 	struct shell *shell = run->shell;
+	/* What the shell said before its end counts. */
+	for (int i = 0; i < LAST_WORDS_MAX && shell->line.fd >= 0; i++)
+		line_ready(&shell->line, 0);
 	source_close(&shell->line);
 	group_signal(run->slot, SIGKILL);
 	struct run *current = shell->current;
