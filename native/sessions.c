@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #define ANSWER_MS 20000
+#define LAST_WORDS_MAX 4
 #define DESCRIPTORS_MAX 5
 
 void session_break(struct run *run)
@@ -120,8 +121,9 @@ static void line_ready(struct source *source, uint32_t events)
 	if (count <= 0) {
 		/* `exec`: the text that runs goes on in another program, and its end is the end of the session. */
 		source_close(source);
+		/* Who lets go of the line before it has begun what it was told to do will never begin it. */
 		if (shell->current != NULL && shell->current->launching)
-			fail_current(shell, 17, 0);
+			session_break(shell->run);
 	} else if (count != (ssize_t)sizeof(answer) || !take_answer(shell, &answer)) {
 		session_break(shell->run);
 	}
@@ -239,6 +241,9 @@ bool session_settle(struct run *run)
 		hear_beginning(run);
 		if (!run->reaped)
 			return false;
+		/* Its last word may be on the line. */
+		if (shell->line.fd >= 0)
+			line_ready(&shell->line, 0);
 		group_signal(run->slot, SIGKILL);
 		run->failure = (struct launch_error){ .code = 15 };
 		run_launched(run);
@@ -258,6 +263,9 @@ static void end_with_session(struct run *run)
 void session_over(struct run *run)
 {
 	struct shell *shell = run->shell;
+	/* What the shell said before its end counts. */
+	for (int i = 0; i < LAST_WORDS_MAX && shell->line.fd >= 0; i++)
+		line_ready(&shell->line, 0);
 	source_close(&shell->line);
 	group_signal(run->slot, SIGKILL);
 	struct run *current = shell->current;

@@ -31,7 +31,6 @@ extern void set_working_directory(char *path) WEAK;
 extern void without_job_control(void) WEAK;
 extern void reset_signal_handlers(void) WEAK;
 extern void reset_terminating_signals(void) WEAK;
-extern void clear_pending_traps(void) WEAK;
 extern void unset_bash_input(int also_stdin) WEAK;
 extern int last_command_exit_value WEAK;
 extern int array_needs_making WEAK;
@@ -50,6 +49,7 @@ enum { JUMP_DISCARD = 2, JUMP_ERROR_EXIT = 4 };
 /* Not in every version; a session does without. */
 extern struct variable *find_variable_noref(const char *name) WEAK;
 extern void set_sigint_handler(void) WEAK;
+extern void clear_pending_traps(void) WEAK;
 extern void termsig_handler(int signal) WEAK;
 extern int terminating_signal WEAK;
 extern void reset_local_contexts(void) WEAK;

@@ -19,7 +19,8 @@ static void become_subshell(void)
 		login_shell = 0;
 	subshell_environment = SUBSHELL_LIKE_PAREN;
 	reset_terminating_signals();
-	clear_pending_traps();
+	if (clear_pending_traps != NULL)
+		clear_pending_traps();
 	reset_signal_handlers();
 	subshell_environment |= SUBSHELL_RESETS_TRAPS;
 	if (set_sigint_handler != NULL)

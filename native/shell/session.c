@@ -73,8 +73,9 @@ int shell_execute(char *text, int flags)
 	if (&executing_builtin != NULL)
 		executing_builtin = 0;
 	int result = status_of(parse_and_execute(text, name, EVALUATE_NO_FREE | EVALUATE_FROM_LINE_1 | flags));
+	/* Where it tells more than the result, as of a text that cannot be parsed in older versions, it counts. */
 	if (last_command_exit_value > 255)
-		last_command_exit_value = status_of(last_command_exit_value);
+		result = last_command_exit_value = status_of(last_command_exit_value);
 	return result;
 }
 
@@ -247,7 +248,7 @@ static const char *missing_symbol(void)
 	} needed[] = {
 		NEEDED(parse_and_execute), NEEDED(find_variable), NEEDED(bind_variable), NEEDED(unbind_variable),
 		NEEDED(stupidly_hack_special_variables), NEEDED(xfree), NEEDED(exit_shell), NEEDED(fork), NEEDED(set_working_directory),
-		NEEDED(without_job_control), NEEDED(reset_signal_handlers), NEEDED(reset_terminating_signals), NEEDED(clear_pending_traps), NEEDED(unset_bash_input),
+		NEEDED(without_job_control), NEEDED(reset_signal_handlers), NEEDED(reset_terminating_signals), NEEDED(unset_bash_input),
 		NEEDED(top_level), NEEDED(_setjmp),
 		NEEDED(last_command_exit_value), NEEDED(array_needs_making), NEEDED(parse_and_execute_level), NEEDED(indirection_level),
 		NEEDED(startup_state), NEEDED(subshell_environment), NEEDED(expand_aliases), NEEDED(the_current_working_directory),

@@ -28,9 +28,8 @@ const recordSchema = z.strictObject({
   /** Grows with every process of the sandbox. */
   sequence: count,
   name: z.string().nullable(),
-  /** The session it was started from, and whether it outlives that. */
+  /** The session it was started from. */
   sessionId: idSchema('session').nullable().default(null),
-  isDetached: z.boolean().default(false),
   /** null until init has started it. */
   pid: z.int().nullable(),
   command: z.union([z.string(), z.array(z.string())]),

@@ -37,7 +37,7 @@ function record(sequence: number, more: Partial<ProcessRecord> = {}): ProcessRec
     ...{ format: 1, processId: newId('process'), generation: 2, sequence, name: null, pid: 7, command: 'true' },
     ...{ cwd: '/', user: null, startedAtMs: 1, bootedAtMs: nowMs - 1_000, autoCleanup: false, stdinOpen: false },
     ...{ stdinOffset: 0, killAtBootMs: null, exit: { ...ended, endedAtMs: nowMs }, treeEndedAtMs: nowMs },
-    ...{ output: { first: 0, end: 0 }, sessionId: null, isDetached: false },
+    ...{ output: { first: 0, end: 0 }, sessionId: null },
     ...more,
   };
 }

@@ -49,7 +49,6 @@ export type Launch = (hold: {
 /** Where a process comes from, if it is from a session. */
 interface Origin {
   readonly sessionId: SessionId | null;
-  readonly isDetached: boolean;
   readonly launch: Launch;
 }
 
@@ -87,7 +86,7 @@ export class SandboxProcesses implements NodeProcesses {
       const context = { client, sandboxEnv: record.spec.env, token: record.settings.leaseToken };
       return { pid: await startRun(context, order) };
     };
-    return await this.startFrom(order, { sessionId: null, isDetached: false, launch });
+    return await this.startFrom(order, { sessionId: null, launch });
   }
 
   /** A process that `launch` starts; one that is there already is the answer, and is not launched. */
@@ -233,7 +232,6 @@ export class SandboxProcesses implements NodeProcesses {
       generation: order.generation,
       name: order.name,
       sessionId: origin.sessionId,
-      isDetached: origin.isDetached,
       pid: null,
       command: typeof order.command === 'string' ? order.command : [...order.command],
       cwd: absoluteCwd(order.cwd),

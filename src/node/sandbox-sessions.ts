@@ -146,10 +146,7 @@ export class SandboxSessions implements NodeSessions {
         const [pid, directory] = await Promise.all([starting, cwd ?? this.#directoryOf(order, entry)]);
         return { pid, cwd: directory };
       };
-      return await this.#options.processes.startFrom(
-        { ...order, cwd, user },
-        { sessionId, isDetached: order.detach, launch },
-      );
+      return await this.#options.processes.startFrom({ ...order, cwd, user }, { sessionId, launch });
     });
   }
 

@@ -89,8 +89,7 @@ export class SessionTable {
 
   /** After a start whose answer was lost: whether init has it. One that it does not have is forgotten. */
   async adopt(entry: SessionEntry): Promise<boolean> {
-    const runs = await this.#options.client?.control((connection) => connection.listRuns());
-    const run = runs?.find((one) => one.run === entry.record.sessionId);
+    const run = await this.#runOf(entry);
     if (run === undefined) await this.remove(entry);
     else this.#take(run);
     return run !== undefined;
@@ -98,11 +97,7 @@ export class SessionTable {
 
   /** Asks init whether it lives. */
   async look(entry: SessionEntry): Promise<void> {
-    const runs = await this.#options.client?.control((connection) => connection.listRuns());
-    await this.#compare(
-      entry,
-      runs?.find(({ run }) => run === entry.record.sessionId),
-    );
+    await this.#compare(entry, await this.#runOf(entry));
   }
 
   async save(entry: SessionEntry): Promise<void> {
@@ -166,6 +161,11 @@ export class SessionTable {
       await this.#compare(entry, runs.get(entry.record.sessionId));
     }
     for (const run of runs.values()) if (run.kind === 'in session' && run.state === 'running') this.#inherit(run);
+  }
+
+  async #runOf(entry: SessionEntry): Promise<RunEntry | undefined> {
+    const runs = await this.#options.client?.control((connection) => connection.listRuns());
+    return runs?.find(({ run }) => run === entry.record.sessionId);
   }
 
   async #compare(entry: SessionEntry, run: RunEntry | undefined): Promise<void> {

@@ -279,8 +279,8 @@ describeWith(requires.root, requires.cgroups)('a session and a script', () => {
 /** Without names, numbers of lines and pids. */
 function normal(text: string): string {
   return text
-    .replaceAll(/^(bash|\/tmp\/bash-\d+): line \d+: +\d+ /gm, 'SHELL: PID ')
-    .replaceAll(/(bash|\/tmp\/bash-\d+): (line \d+: )?/g, 'SHELL: ')
+    .replaceAll(/^(bash|main|\/tmp\/bash-\d+): line \d+: +\d+ /gm, 'SHELL: PID ')
+    .replaceAll(/(bash|main|\/tmp\/bash-\d+): (line \d+: )?/g, 'SHELL: ')
     .replaceAll(/\/tmp\/(session|script)-\d+/g, '/DIRECTORY')
     .replaceAll(/line \d+/g, 'line N')
     .replaceAll(/\b[1-9]\d{1,6}\b/g, 'NUMBER');
