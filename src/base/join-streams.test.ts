@@ -62,6 +62,15 @@ test('whichever side breaks, the other hears of it', async () => {
   expect(await broken).toMatchObject([{ code: 'ECONNRESET' }]);
 });
 
+test('a side that was gone before cuts the other', async () => {
+  const [[left, a], [b, right]] = await Promise.all([pair(), pair()]);
+  a.destroy();
+  const broken = once(right, 'error');
+  joinStreams(a, b);
+  expect(await broken).toMatchObject([{ code: 'ECONNRESET' }]);
+  left.destroy();
+});
+
 test('a slow reader holds the writer back', async () => {
   const { left, right } = await joined();
   const chunk = Buffer.alloc(1024 * 1024);
