@@ -433,6 +433,7 @@ test('every command that changes something takes an idempotency key, and every o
     'doctor',
     'serve',
     'node',
+    'tunnel',
     'help',
   ]);
   for (const command of leaves(program)) {

@@ -13,7 +13,7 @@ async function pair(): Promise<[Socket, Socket]> {
   const server: Server = createServer({ allowHalfOpen: true });
   await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
   const near = createConnection({ port: (server.address() as { port: number }).port, allowHalfOpen: true });
-  const [far] = (await once(server, 'connection')) as [Socket];
+  const [[far]] = (await Promise.all([once(server, 'connection'), once(near, 'connect')])) as [[Socket], unknown];
   open.push(near, far, server);
   for (const socket of [near, far]) socket.on('error', () => {});
   return [near, far];
@@ -60,6 +60,15 @@ test('whichever side breaks, the other hears of it', async () => {
   const broken = once(left, 'error');
   right.resetAndDestroy();
   expect(await broken).toMatchObject([{ code: 'ECONNRESET' }]);
+});
+
+test('a side that was gone before cuts the other', async () => {
+  const [[left, a], [b, right]] = await Promise.all([pair(), pair()]);
+  a.destroy();
+  const broken = once(right.resume(), 'error');
+  joinStreams(a, b);
+  expect(await broken).toMatchObject([{ code: 'ECONNRESET' }]);
+  left.destroy();
 });
 
 test('a slow reader holds the writer back', async () => {

@@ -7,6 +7,11 @@ import type { Duplex } from 'node:stream';
 import { TLSSocket } from 'node:tls';
 
 export function joinStreams(a: Duplex, b: Duplex): void {
+  if (a.destroyed || b.destroyed) {
+    cut(a);
+    cut(b);
+    return;
+  }
   follow(a, b);
   follow(b, a);
   a.pipe(b);

@@ -45,7 +45,6 @@ export class Tunnels {
         socket.write(`HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: ${protocol}\r\n\r\n`);
         if (head.byteLength > 0) socket.unshift(head);
         joinStreams(socket, inside);
-        if (socket.destroyed) inside.destroy();
       },
       (error: unknown) => this.#options.fail(exchange, error),
     );

@@ -73,6 +73,8 @@ test('a token is taken from header, query or cookie, in this order, and the rest
   });
   expect(visitorOf('/atoll_preview_token', { cookie: 'xatoll_preview=c' }).token).toBeUndefined();
   expect(visitorOf(`/p?atoll_preview_token=${token}`, {}).target).toBe('/p');
+  const odd = visitorOf('/p?atoll_preview_token=x;Domain=localhost', {});
+  expect(odd).toEqual({ token: 'x;Domain=localhost', target: '/p', isFromQuery: false });
 });
 
 test('the redirect stays on this host, and its cookie in this preview', () => {

@@ -6,11 +6,14 @@ import type { IncomingHttpHeaders } from 'node:http';
 import { previewToken } from '../../protocol/index.ts';
 import type { PreviewAddress } from './preview-addresses.ts';
 
+/** Nothing else is written into a cookie. */
+const tokenPattern = /^atoll_prv[0-9a-f]{40}$/;
+
 export interface Visitor {
   readonly token: string | undefined;
   /** The service's own path, without the token. */
   readonly target: string;
-  /** The token stood in the query. */
+  /** The token stood in the query, and may be one. */
   readonly isFromQuery: boolean;
 }
 
@@ -18,7 +21,7 @@ export function visitorOf(target: string, headers: IncomingHttpHeaders): Visitor
   const queried = takeQueryToken(target);
   const header = headers[previewToken.header.toLowerCase()];
   const token = (typeof header === 'string' ? header : undefined) ?? queried.token ?? cookieToken(headers.cookie);
-  return { token, target: queried.target, isFromQuery: queried.token !== undefined };
+  return { token, target: queried.target, isFromQuery: tokenPattern.test(queried.token ?? '') };
 }
 
 /** Whether a person looks at it: then the token moves from the address into a cookie, and out of sight. */

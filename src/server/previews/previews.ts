@@ -66,9 +66,9 @@ export class Previews {
 
   async #serve(exchange: Exchange, address: PreviewAddress, upgrade?: Upgrade): Promise<void> {
     const { request, method } = exchange;
-    if (address.target === '' && isNavigation(method, request.headers)) {
+    if (address.mode === 'path' && !address.target.startsWith('/') && isNavigation(method, request.headers)) {
       // Relative links of a page need the slash.
-      exchange.send(undefined, { status: 308, headers: { Location: `${address.prefix}/${exchange.search}` } });
+      exchange.send(undefined, { status: 308, headers: { Location: `${address.prefix}/${address.target}` } });
       return;
     }
     const visitor = visitorOf(address.target, request.headers);
