@@ -21,6 +21,7 @@ import { SandboxLanes } from './sandbox-lanes.ts';
 import { SandboxLives } from './sandbox-lives.ts';
 import { SandboxRecords } from './sandbox-records.ts';
 import { Sandboxes } from './sandboxes.ts';
+import { Terminals } from './terminals.ts';
 import { type Deliver, Webhooks } from './webhooks.ts';
 import { Who } from './who.ts';
 
@@ -43,6 +44,7 @@ export class Control {
   readonly execution: Execution;
   readonly files: Files;
   readonly processes: Processes;
+  readonly terminals: Terminals;
   readonly leases: Leases;
   readonly who: Who;
   readonly events: Events;
@@ -71,6 +73,7 @@ export class Control {
     this.execution = new Execution(context, { records, mutations, gate });
     this.files = new Files(context, { records, mutations, gate });
     this.processes = new Processes(context, { records, mutations, gate });
+    this.terminals = new Terminals(context, { records, mutations, gate });
     this.#keeper = new LeaseKeeper(context, { grants, gate });
     this.leases = new Leases(context, { records, mutations, keeper: this.#keeper });
     this.who = new Who(context, { mutations, records });

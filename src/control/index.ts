@@ -4,4 +4,5 @@ export { type ControlSettings, defaultControlSettings } from './context.ts';
 export { Control, type ControlOptions, type Metric } from './control.ts';
 export { NodeDirectory } from './node-directory.ts';
 export type { Created } from './sandbox-creation.ts';
+export type { Attachment } from './terminals.ts';
 export type { Deliver, Delivery } from './webhooks.ts';

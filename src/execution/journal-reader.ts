@@ -14,6 +14,8 @@ import { type JournalRecord, parseRecord, recordHeaderBytes, recordLength } from
 
 /** Read at once: whole records of at most this much. */
 const readBytes = 256 * 1024;
+/** Of what was just added; longer records are found by the slower way. */
+const tailBytes = 32 * 1024;
 /** Init makes segments of at most 1 MiB; more than this is not one. */
 const segmentLimitBytes = 2 * 1024 * 1024;
 /** 4 GiB in segments of 1 MiB, and some that are being replaced. */
@@ -30,6 +32,8 @@ export interface JournalPart {
 
 export class JournalReader {
   readonly #directory: FileHandle;
+  /** The newest segment when it was last looked at, kept open: most reads are of what was just added to it. */
+  #tail: { readonly start: number; readonly file: FileHandle } | undefined;
 
   private constructor(directory: FileHandle) {
     this.#directory = directory;
@@ -48,7 +52,23 @@ export class JournalReader {
   }
 
   async close(): Promise<void> {
+    await this.#tail?.file.close();
     await this.#directory.close();
+  }
+
+  /** The place behind which at most about so many bytes of the journal are kept. */
+  async newest(bytes: number): Promise<number> {
+    for (let attempt = 0; ; attempt++) {
+      const { first, end } = await this.range();
+      if (end - bytes <= first) return first;
+      const segment = (await this.#segments()).findLast((start) => start <= end - bytes);
+      const walked =
+        segment === undefined
+          ? undefined
+          : await this.#withSegment(segment, (file) => walk(file, { from: segment, until: end - bytes }));
+      if (walked !== undefined) return walked;
+      if (attempt >= attemptsMax) throw vanishing();
+    }
   }
 
   /** What is kept, as far as whole records go. */
@@ -80,6 +100,8 @@ export class JournalReader {
 
   /** What follows the cursor now: at least one record if there is one. */
   async read(cursor: number): Promise<JournalPart> {
+    const added = await this.#readTail(cursor);
+    if (added !== undefined) return added;
     for (let attempt = 0; ; attempt++) {
       const segments = await this.#segments();
       const first = segments[0];
@@ -98,22 +120,39 @@ export class JournalReader {
     options: { readonly from: number; readonly following: number | undefined },
   ): Promise<{ records: JournalRecord[]; next: number } | undefined> {
     const { from, following } = options;
-    const bytes = await this.#withSegment(segment, (file) => readAt(file, from - segment));
+    const position = { position: from - segment, length: readBytes };
+    const bytes =
+      following === undefined
+        ? await this.#openTail(segment, position)
+        : await this.#withSegment(segment, (file) => readAt(file, position));
     if (bytes === undefined) return undefined;
-    const records: JournalRecord[] = [];
-    let next = from;
-    for (;;) {
-      const record = parseRecord(bytes, { at: next - from, offset: from });
-      if (record === undefined) break;
-      records.push(record);
-      next = record.end;
-    }
+    const { records, next } = recordsIn(bytes, from);
     if (following !== undefined && next > following) throw new MalformedFrame('A segment reaches into the next one.');
     // The list may be older than what was read, so a segment that ends early was not yet complete, or it is broken.
     if (records.length === 0 && following !== undefined) {
       throw new MalformedFrame(`A journal has a gap at ${next}; the next segment begins at ${following}.`);
     }
     return { records, next };
+  }
+
+  async #openTail(
+    start: number,
+    position: { readonly position: number; readonly length: number },
+  ): Promise<Buffer | undefined> {
+    await this.#tail?.file.close();
+    this.#tail = undefined;
+    const file = await this.#open(start);
+    if (file === undefined) return undefined;
+    this.#tail = { start, file };
+    return await readAt(file, position);
+  }
+
+  /** What was added to the newest segment; `undefined` when that is nothing, or it is not the newest any more. */
+  async #readTail(cursor: number): Promise<JournalPart | undefined> {
+    if (this.#tail === undefined || cursor < this.#tail.start) return undefined;
+    const { start, file } = this.#tail;
+    const part = recordsIn(await readAt(file, { position: cursor - start, length: tailBytes }), cursor);
+    return part.records.length === 0 ? undefined : { removedBytes: 0, ...part };
   }
 
   async #segments(): Promise<number[]> {
@@ -131,6 +170,17 @@ export class JournalReader {
   }
 
   async #withSegment<Result>(start: number, work: (file: FileHandle) => Promise<Result>): Promise<Result | undefined> {
+    const file = await this.#open(start);
+    if (file === undefined) return undefined;
+    try {
+      return await work(file);
+    } finally {
+      await file.close();
+    }
+  }
+
+  /** `undefined` when it is gone. The caller closes it. */
+  async #open(start: number): Promise<FileHandle | undefined> {
     let file: FileHandle;
     try {
       // A FIFO of this name must not hold us, and a symlink must not lead us.
@@ -142,11 +192,11 @@ export class JournalReader {
     }
     try {
       const stat = await file.stat();
-      if (!stat.isFile() || stat.size > segmentLimitBytes)
-        throw new MalformedFrame('A segment is no file of a journal.');
-      return await work(file);
-    } finally {
+      if (stat.isFile() && stat.size <= segmentLimitBytes) return file;
+      throw new MalformedFrame('A segment is no file of a journal.');
+    } catch (error) {
       await file.close();
+      throw error;
     }
   }
 
@@ -156,10 +206,25 @@ export class JournalReader {
   }
 }
 
-async function readAt(file: FileHandle, position: number): Promise<Buffer> {
-  const bytes = Buffer.allocUnsafe(readBytes);
-  const { bytesRead } = await file.read(bytes, 0, readBytes, position);
+async function readAt(
+  file: FileHandle,
+  { position, length }: { readonly position: number; readonly length: number },
+): Promise<Buffer> {
+  const bytes = Buffer.allocUnsafe(length);
+  const { bytesRead } = await file.read(bytes, 0, length, position);
   return bytes.subarray(0, bytesRead);
+}
+
+/** Whole records, the first of which begins at `from`. */
+function recordsIn(bytes: Buffer, from: number): { records: JournalRecord[]; next: number } {
+  const records: JournalRecord[] = [];
+  let next = from;
+  for (;;) {
+    const record = parseRecord(bytes, { at: next - from, offset: from });
+    if (record === undefined) return { records, next };
+    records.push(record);
+    next = record.end;
+  }
 }
 
 /** Goes from record to record; answers with the first boundary at or behind `until`, or the end of the last whole record. */

@@ -56,7 +56,8 @@ import { recoverSandboxes } from './recovery.ts';
 import { clearEarlierLife, readEndReason, writeMetadata } from './sandbox-files.ts';
 import { SandboxLives } from './sandbox-lives.ts';
 import { SandboxMaking } from './sandbox-making.ts';
-import { SandboxProcesses } from './sandbox-processes.ts';
+import { SandboxProcesses, type SandboxProcessesOptions } from './sandbox-processes.ts';
+import { SandboxTerminals } from './sandbox-terminals.ts';
 import { SpareDirectories } from './spare-directories.ts';
 
 const defaultCapacity = 1_000;
@@ -96,6 +97,7 @@ export class SandboxNode implements NodeApi {
     return this.#get(order.sandboxId);
   });
   readonly #processes: SandboxProcesses;
+  readonly terminals: SandboxTerminals;
   readonly #background = new Set<Promise<void>>();
   #creating = 0;
   #closing: Promise<void> | undefined;
@@ -118,7 +120,7 @@ export class SandboxNode implements NodeApi {
       faults: this.#faults,
       log: this.#log,
     });
-    this.#processes = new SandboxProcesses({
+    const tables: SandboxProcessesOptions = {
       get: (sandboxId) => {
         this.#refuseWhenClosing();
         return { ...this.#get(sandboxId), directory: this.#paths.sandbox(sandboxId) };
@@ -127,7 +129,9 @@ export class SandboxNode implements NodeApi {
       log: this.#log,
       faults: this.#faults,
       removeTree: (path) => this.#lives.removeTree(path),
-    });
+    };
+    this.#processes = new SandboxProcesses(tables);
+    this.terminals = new SandboxTerminals(tables);
   }
 
   /** Finds every sandbox again that is on disk, alive or not. Refuses when another process uses the directory. */
@@ -318,7 +322,7 @@ export class SandboxNode implements NodeApi {
     }
     Object.assign(sandbox, { record: next, client });
     this.#follow(sandbox);
-    this.#inBackground(this.#processes.resume(order));
+    this.#resume(order);
     await this.#faults.hit('node-start-before-answer');
     return viewOf(next);
   }
@@ -331,7 +335,7 @@ export class SandboxNode implements NodeApi {
     await this.#faults.hit('node-end-before-record');
     sandbox.record = { ...record, generation, life: record.life.kind === 'ended' ? record.life : life };
     sandbox.client = undefined;
-    await this.#processes.lifeEnded(record.mark.sandboxId);
+    await this.#endTables(record.mark.sandboxId);
     await client?.close();
     try {
       await writeRecord(this.#paths.sandbox(record.mark.sandboxId), sandbox.record);
@@ -350,11 +354,13 @@ export class SandboxNode implements NodeApi {
   async #deleteLocked(sandboxId: SandboxId, sandbox: Sandbox): Promise<void> {
     const { record, client } = sandbox;
     await this.#lives.clear(sandboxId);
+    // What cannot be written is about to be removed.
+    await this.#endTables(sandboxId).catch((error: unknown) => this.#log.warn('An end was not kept.', { error }));
     await this.#faults.hit('node-delete-before-trash');
     const trash = join(this.#paths.trash, `${sandboxId}-${randomBytes(6).toString('hex')}`);
     await rename(this.#paths.sandbox(sandboxId), trash);
     this.#sandboxes.delete(sandboxId);
-    await this.#processes.forget(sandboxId);
+    await Promise.all([this.#processes.forget(sandboxId), this.terminals.forget(sandboxId)]);
     sandbox.client = undefined;
     this.#slots.release(record.slot);
     await client?.close();
@@ -406,7 +412,7 @@ export class SandboxNode implements NodeApi {
       const { mark, generation } = sandbox.record;
       this.#sandboxes.set(mark.sandboxId, sandbox);
       this.#follow(sandbox);
-      this.#inBackground(this.#processes.resume({ sandboxId: mark.sandboxId, generation }));
+      this.#resume({ sandboxId: mark.sandboxId, generation });
     }
     for (const path of found.trash) this.#inBackground(this.#lives.removeTree(path));
   }
@@ -415,7 +421,7 @@ export class SandboxNode implements NodeApi {
     this.#feed.close();
     await Promise.all(this.#background);
     await Promise.all([...this.#sandboxes.keys()].map((sandboxId) => this.#sandboxLock.run(sandboxId, async () => {})));
-    await this.#processes.close();
+    await Promise.all([this.#processes.close(), this.terminals.close()]);
     await Promise.all([...this.#sandboxes.values()].map(({ client }) => client?.close()));
     await this.#spares.close();
     await this.#parts.spawner.close();
@@ -433,6 +439,16 @@ export class SandboxNode implements NodeApi {
 
   #refuseWhenClosing(): void {
     if (this.#closing !== undefined) throw new PlatformError('shutting_down', 'The node is closing.');
+  }
+
+  /** Whoever reads what ran there hears that it is over. */
+  async #endTables(sandboxId: SandboxId): Promise<void> {
+    await Promise.all([this.#processes.lifeEnded(sandboxId), this.terminals.lifeEnded(sandboxId)]);
+  }
+
+  #resume(order: LifeOrder): void {
+    this.#inBackground(this.#processes.resume(order));
+    this.#inBackground(this.terminals.resume(order));
   }
 
   #inBackground(work: Promise<void>): void {

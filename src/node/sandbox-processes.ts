@@ -1,14 +1,11 @@
 /**
- * The processes of a node's sandboxes, as NodeApi has them. Tables are opened when they are first asked for and belong to one life.
- *
- * Invariant: one table a life. Whoever asks while it is being opened shares the opening.
+ * The processes of a node's sandboxes, as NodeApi has them. Starts and inputs of one process go one after another.
  */
 import { constants } from 'node:os';
-import { type Clock, type FaultPoints, KeyedMutex, type Logger } from '../base/index.ts';
+import { type FaultPoints, KeyedMutex } from '../base/index.ts';
 import { absoluteCwd, type InitClient, InitRefusal, probePort, refusalCodes, startRun } from '../execution/index.ts';
 import {
   type FollowProcessOrder,
-  isPlatformError,
   type KillProcessesOrder,
   type LifeOrder,
   type ListProcessesOrder,
@@ -17,7 +14,6 @@ import {
   PlatformError,
   type PortReport,
   type ProbePortOrder,
-  type ProcessId,
   type ProcessItem,
   type ProcessOrder,
   type ProcessPage,
@@ -27,41 +23,41 @@ import {
   type WaitProcessOrder,
   type WriteStdinOrder,
 } from '../protocol/index.ts';
+import { LifeTables, type LifeTablesOptions } from './life-tables.ts';
 import type { NodeRecord } from './node-record.ts';
 import { admitExec, refuseOlderLife } from './order-rules.ts';
 import type { ProcessEntry } from './process-entry.ts';
 import { followProcess } from './process-follow.ts';
 import { writeInput } from './process-input.ts';
-import { hasProcesses, processOf } from './process-record.ts';
-import { ProcessTable } from './process-table.ts';
+import { processOf, type RunId } from './process-record.ts';
+import type { ProcessTable } from './process-table.ts';
+import { startRecorded } from './start-recorded.ts';
 
 /** How long an ended process with `autoCleanup` waits for somebody to read its output. */
 const cleanupMs = 60_000;
 
-export interface SandboxHold {
-  readonly record: NodeRecord;
-  readonly client: InitClient | undefined;
-  readonly directory: string;
-}
-
-export interface SandboxProcessesOptions {
-  /** Refuses a sandbox that is not here. */
-  readonly get: (sandboxId: SandboxId) => SandboxHold;
-  readonly clock: Clock;
-  readonly log: Logger;
+export interface SandboxProcessesOptions extends LifeTablesOptions {
   readonly faults: FaultPoints;
-  readonly removeTree: (path: string) => Promise<void>;
 }
 
 export class SandboxProcesses implements NodeProcesses {
   readonly #options: SandboxProcessesOptions;
-  readonly #tables = new Map<SandboxId, { readonly generation: number; readonly table: Promise<ProcessTable> }>();
+  readonly #tables: LifeTables;
   /** Guards the start and the input of one process. Rank 3: it is taken alone. */
-  readonly #processLock = new KeyedMutex<ProcessId>();
+  readonly #processLock = new KeyedMutex<RunId>();
   readonly #timers = new Set<NodeJS.Timeout>();
 
   constructor(options: SandboxProcessesOptions) {
     this.#options = options;
+    this.#tables = new LifeTables(options, {
+      kind: 'process',
+      onOpen: (table, order) => {
+        for (const entry of table.inOrder()) {
+          this.#killLater(order, { table, entry });
+          if (entry.record.autoCleanup) void this.#cleanUpAtEnd(table, entry);
+        }
+      },
+    });
   }
 
   async startProcess(order: StartProcessOrder): Promise<NodeProcess> {
@@ -153,26 +149,23 @@ export class SandboxProcesses implements NodeProcesses {
   }
 
   /** After a start of the node or of a life: what is due for its processes is done, whether or not somebody asks for them. */
-  async resume(order: LifeOrder): Promise<void> {
-    if (await hasProcesses(this.#options.get(order.sandboxId).directory)) await this.#table(order);
+  resume(order: LifeOrder): Promise<void> {
+    return this.#tables.resume(order);
   }
 
   /** The life is over, and init with it. What is kept can be read until the next life begins. */
-  async lifeEnded(sandboxId: SandboxId): Promise<void> {
-    const open = this.#tables.get(sandboxId);
-    await (await open?.table.catch(() => undefined))?.endLife();
+  lifeEnded(sandboxId: SandboxId): Promise<void> {
+    return this.#tables.lifeEnded(sandboxId);
   }
 
   /** Another life begins, or the sandbox is deleted. */
-  async forget(sandboxId: SandboxId): Promise<void> {
-    const open = this.#tables.get(sandboxId);
-    this.#tables.delete(sandboxId);
-    await (await open?.table.catch(() => undefined))?.close();
+  forget(sandboxId: SandboxId): Promise<void> {
+    return this.#tables.forget(sandboxId);
   }
 
   async close(): Promise<void> {
     for (const timer of this.#timers) clearTimeout(timer);
-    await Promise.all([...this.#tables.keys()].map((sandboxId) => this.forget(sandboxId)));
+    await this.#tables.close();
   }
 
   async #startLocked(
@@ -197,18 +190,12 @@ export class SandboxProcesses implements NodeProcesses {
       stdinOpen: order.stdinOpen,
       ...{ stdinOffset: 0, killAtBootMs: null, exit: null, treeEndedAtMs: null, output: null },
     });
-    try {
+    const { record, client } = hold;
+    const context = { client, sandboxEnv: record.spec.env, token: record.settings.leaseToken };
+    await startRecorded(table, entry, async () => {
       await faults.hit('node-process-before-start');
-      const { record, client } = hold;
-      const context = { client, sandboxEnv: record.spec.env, token: record.settings.leaseToken };
-      const pid = await startRun(context, order);
-      entry.record = { ...entry.record, pid };
-    } catch (error) {
-      // Init refused it, so nothing ran and nothing stays. When nobody knows, init is asked; if it cannot be, the record stays.
-      const isOpen = isPlatformError(error, 'outcome_unknown', 'operation_in_doubt');
-      if (!isOpen) await table.remove(entry);
-      if (!isOpen || !(await table.adopt(entry))) throw error;
-    }
+      return await startRun(context, { ...order, runId: order.processId });
+    });
     await faults.hit('node-process-after-start');
     await table.save(entry);
     if (order.autoCleanup) void this.#cleanUpAtEnd(table, entry);
@@ -273,26 +260,7 @@ export class SandboxProcesses implements NodeProcesses {
   }
 
   #table(order: LifeOrder): Promise<ProcessTable> {
-    const { record, client, directory } = this.#options.get(order.sandboxId);
-    refuseOlderLife(record, order);
-    const { generation } = record;
-    const open = this.#tables.get(order.sandboxId);
-    if (open?.generation === generation) return open.table;
-    const { clock, log, removeTree } = this.#options;
-    const table = this.forget(order.sandboxId).then(async () => {
-      const opened = await ProcessTable.open({ directory, generation, client, clock, log, removeTree });
-      for (const entry of opened.inOrder()) {
-        this.#killLater({ sandboxId: order.sandboxId, generation }, { table: opened, entry });
-        if (entry.record.autoCleanup) void this.#cleanUpAtEnd(opened, entry);
-      }
-      return opened;
-    });
-    this.#tables.set(order.sandboxId, { generation, table });
-    // One that could not be opened is tried again by the next who asks.
-    table.catch(() => {
-      if (this.#tables.get(order.sandboxId)?.table === table) this.#tables.delete(order.sandboxId);
-    });
-    return table;
+    return this.#tables.get(order);
   }
 }
 

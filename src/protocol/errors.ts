@@ -62,6 +62,12 @@ export const errorCatalog = {
     meaning: 'It did not happen within the time that the caller would wait (said by the client, never by a server).',
   },
   stdin_closed: { status: 409, retry: 'never', meaning: 'The standard input of the process is closed.' },
+  terminal_not_found: {
+    status: 404,
+    retry: 'never',
+    meaning: 'No such terminal in the present life of the sandbox, or it has ended and is no longer known.',
+  },
+  upgrade_required: { status: 426, retry: 'never', meaning: 'This path is a WebSocket: ask for an upgrade.' },
   webhook_not_found: { status: 404, retry: 'never', meaning: 'No such webhook in this team.' },
   sandbox_wrong_state: {
     status: 409,

@@ -35,6 +35,7 @@ export type TokenId = Id<'token'>;
 export type WebhookId = Id<'webhook'>;
 export type RequestId = Id<'request'>;
 export type ProcessId = Id<'process'>;
+export type TerminalId = Id<'terminal'>;
 
 const alphabet = 'abcdefghijklmnopqrstuvwxyz0123456789';
 const randomPartLength = 20;

@@ -13,6 +13,7 @@ export type {
   RequestId,
   SandboxId,
   TeamId,
+  TerminalId,
   TokenId,
   UserId,
   WebhookId,
@@ -80,6 +81,21 @@ export type {
   WriteStdinOrder,
 } from './node-processes.ts';
 export type {
+  ChangeTerminalOrder,
+  DestroyTerminalOrder,
+  FollowTerminalOrder,
+  NodeTerminal,
+  NodeTerminals,
+  OpenTerminalOrder,
+  SignalTerminalOrder,
+  TerminalItem,
+  TerminalOrder,
+  TerminalPlace,
+  TerminalSize,
+  TerminalTarget,
+  WriteTerminalOrder,
+} from './node-terminals.ts';
+export type {
   AnyRoute,
   BodyInputOf,
   BodyOf,
@@ -106,6 +122,8 @@ export { leaseLimits } from './routes/leases.ts';
 export type { ProcessOutputItem, ProcessView } from './routes/processes.ts';
 export { processLimits } from './routes/processes.ts';
 export type { SandboxView } from './routes/sandboxes.ts';
+export type { TerminalMessage, TerminalRequest, TerminalView } from './routes/terminals.ts';
+export { terminalKeyProtocol, terminalLimits, terminalProtocol, terminalRequest } from './routes/terminals.ts';
 export type { KeyView } from './routes/who.ts';
 export type { SandboxState, StateKind, StopReason } from './sandbox-state.ts';
 export { stateKinds } from './sandbox-state.ts';

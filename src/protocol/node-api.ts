@@ -13,6 +13,7 @@
 import type { NodeId, SandboxId } from './ids.ts';
 import type { NodeFiles } from './node-files.ts';
 import type { NodeProcesses } from './node-processes.ts';
+import type { NodeTerminals } from './node-terminals.ts';
 
 /** What a sandbox is made from; fixed for its whole life. */
 export interface SandboxSpec {
@@ -178,6 +179,7 @@ export type NodeEvent =
     };
 
 export interface NodeApi extends NodeProcesses, NodeFiles {
+  readonly terminals: NodeTerminals;
   describe(signal?: AbortSignal): Promise<NodeDescription>;
   inventory(signal?: AbortSignal): Promise<NodeInventory>;
   findSandbox(sandboxId: SandboxId): Promise<NodeSandbox | undefined>;

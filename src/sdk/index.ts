@@ -32,3 +32,4 @@ export {
   Sandbox,
   type UpdateSandboxOptions,
 } from './sandbox.ts';
+export { type OpenTerminalOptions, Terminal, type TerminalExit, Terminals } from './terminals.ts';

@@ -10,6 +10,7 @@ import {
 } from '../protocol/index.ts';
 import { encodeBase64 } from './base64.ts';
 import type { CallOptions, Connection } from './connection.ts';
+import { definedOf } from './defined.ts';
 import { newIdempotencyKey } from './idempotency-key.ts';
 import { followOutput, type OutputFrom, type OutputItem } from './process-output.ts';
 import {
@@ -279,10 +280,4 @@ export class Process {
   get #params() {
     return { sandboxId: this.#binding.sandboxId, process: this.#view.id as string };
   }
-}
-
-type Defined<Value> = { [Key in keyof Value]?: Exclude<Value[Key], undefined> };
-
-function definedOf<Value extends object>(value: Value): Defined<Value> {
-  return Object.fromEntries(Object.entries(value).filter(([, one]) => one !== undefined)) as Defined<Value>;
 }

@@ -23,6 +23,7 @@ import { Git } from './git.ts';
 import { newIdempotencyKey } from './idempotency-key.ts';
 import { type AcquireLeaseOptions, type HeldLease, Leases } from './leases.ts';
 import { Processes, type SandboxBinding } from './processes.ts';
+import { Terminals } from './terminals.ts';
 
 /** A client, or where to find the server. */
 export type ClientChoice = { readonly client: { readonly connection: Connection } } | ConnectionOptions;
@@ -153,6 +154,11 @@ export class Sandbox implements AsyncDisposable {
       sandboxId: this.id,
       bound: (options) => this.#bound(options),
     });
+  }
+
+  /** Ptys with clients that come and go. */
+  get terminals(): Terminals {
+    return new Terminals(this.#binding());
   }
 
   /** Ends every process; the files stay. */

@@ -2,6 +2,7 @@
 import { routes } from '../protocol/index.ts';
 import { bindFileRoutes } from './bind-file-routes.ts';
 import { bindProcesses } from './bind-processes.ts';
+import { bindTerminals } from './bind-terminals.ts';
 import type { ControlPort } from './control-port.ts';
 import type { EventStreams } from './event-stream.ts';
 import { Answer, type Handle } from './route-binding.ts';
@@ -62,6 +63,8 @@ export function bindRoutes(handle: Handle, control: ControlPort, streams: EventS
   bindFileRoutes(handle, control.files, streams);
 
   bindProcesses(handle, control.processes, streams);
+
+  bindTerminals(handle, control.terminals);
 
   handle(routes.acquireLease, ({ caller, conditions, body, exchange }) =>
     leases.acquire(caller, conditions, body, exchange.ending),

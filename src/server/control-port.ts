@@ -21,6 +21,7 @@ import type {
   WriteFileOrder,
 } from '../protocol/index.ts';
 import type { ProcessesPort } from './processes-port.ts';
+import type { TerminalsPort } from './terminals-port.ts';
 
 type Routes = typeof routes;
 type Body<Name extends keyof Routes> = BodyOf<Routes[Name]>;
@@ -171,6 +172,7 @@ export interface ControlPort {
     ): AsyncIterable<Shown<FileEventView>>;
   };
   readonly processes: ProcessesPort;
+  readonly terminals: TerminalsPort;
   readonly leases: {
     /** `signal`: the waiter gives up. */
     acquire(

@@ -12,6 +12,7 @@ import type { AddressInfo } from 'node:net';
 import type { Duplex } from 'node:stream';
 import { type Logger, systemTimers, type Timers } from '../base/index.ts';
 import { isPlatformError, newId, PlatformError } from '../protocol/index.ts';
+import { refuseBare } from './bare-refusal.ts';
 import { bindRoutes } from './bind-routes.ts';
 import type { ControlPort } from './control-port.ts';
 import { EventStreams } from './event-stream.ts';
@@ -22,6 +23,8 @@ import { RandomPool } from './random-pool.ts';
 import { RequestSpans } from './request-spans.ts';
 import { authenticate, type BoundRoute, bindRoute, checkScope } from './route-binding.ts';
 import { RouteTable } from './route-table.ts';
+import { TerminalSockets } from './terminal-sockets.ts';
+import { Upgrades } from './upgrades.ts';
 
 export interface HttpServerOptions {
   readonly control: ControlPort;
@@ -66,6 +69,8 @@ class TableServer implements HttpServer {
   readonly #metrics = new HttpMetrics();
   readonly #spans = new RequestSpans();
   readonly #random = new RandomPool();
+  readonly #upgrades = new Upgrades();
+  readonly #terminals: TerminalSockets;
   /** Not answered yet. */
   readonly #running = new Set<Exchange>();
   #closing: Promise<void> | undefined;
@@ -91,9 +96,20 @@ class TableServer implements HttpServer {
       // How long a body may take depends on what it is: read-body.ts, byte-body.ts.
       requestTimeout: 0,
       maxHeaderSize: headersMaxBytes,
+      // Other protocols are offered by clients that can do without (`h2c`): such a request is answered as it stands.
+      shouldUpgradeCallback: ({ headers }) => headers.upgrade?.toLowerCase() === 'websocket',
     });
     this.#server.on('request', (request, response) => this.#take(request, response));
     this.#server.on('clientError', refuseBrokenRequest);
+    this.#terminals = new TerminalSockets({
+      who: control.who,
+      terminals: control.terminals,
+      logger,
+      timers,
+      heartbeatMs,
+    });
+    this.#upgrades.add(this.#terminals.take);
+    this.#server.on('upgrade', (request, socket, head) => this.#upgrades.take(request, socket, head));
   }
 
   async listen(host: string, port: number): Promise<{ readonly url: string }> {
@@ -115,6 +131,7 @@ class TableServer implements HttpServer {
 
   async #close(graceMs: number): Promise<void> {
     for (const exchange of this.#running) exchange.serverStops();
+    await this.#terminals.close();
     if (this.#running.size > 0) {
       // Still listening, so that a new caller hears why it is refused.
       const { promise, resolve } = Promise.withResolvers<void>();
@@ -263,14 +280,7 @@ function refuseBrokenRequest(error: NodeJS.ErrnoException, socket: Duplex): void
   const refusal = isTooLarge
     ? new PlatformError('payload_too_large', `The headers are larger than ${headersMaxBytes} bytes.`)
     : new PlatformError('invalid_request', 'This is not a whole HTTP/1.1 request.');
-  const requestId = newId('request');
-  const { code, message, details } = refusal;
-  const body = JSON.stringify({ error: { code, message, details, requestId } });
-  const statusLine = isTooLarge ? '413 Payload Too Large' : '400 Bad Request';
-  socket.end(
-    `HTTP/1.1 ${statusLine}\r\nConnection: close\r\nRequest-Id: ${requestId}\r\n` +
-      `Content-Type: application/json\r\nContent-Length: ${Buffer.byteLength(body)}\r\n\r\n${body}`,
-  );
+  refuseBare(socket, refusal);
 }
 
 function openApiText(version: string): () => string {

@@ -73,6 +73,16 @@ export class CrashLine {
       removeProcess: (...given) => this.#pass(() => node.removeProcess(...given)),
       probePort: (...given) => this.#pass(() => node.probePort(...given)),
       followProcess: (order, signal) => node.followProcess(order, AbortSignal.any([signal, this.#cut.signal])),
+      terminals: {
+        open: (...given) => this.#pass(() => node.terminals.open(...given)),
+        get: (...given) => this.#pass(() => node.terminals.get(...given)),
+        list: (...given) => this.#pass(() => node.terminals.list(...given)),
+        write: (...given) => this.#pass(() => node.terminals.write(...given)),
+        resize: (...given) => this.#pass(() => node.terminals.resize(...given)),
+        signal: (...given) => this.#pass(() => node.terminals.signal(...given)),
+        destroy: (...given) => this.#pass(() => node.terminals.destroy(...given)),
+        follow: (order, signal) => node.terminals.follow(order, AbortSignal.any([signal, this.#cut.signal])),
+      },
       watch: (signal) => node.watch(AbortSignal.any([signal, this.#cut.signal])),
     };
   }

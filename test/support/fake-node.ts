@@ -24,8 +24,9 @@ import {
   type StopSandboxOrder,
 } from '../../src/protocol/index.ts';
 import { FakeProcesses } from './fake-processes.ts';
+import { FakeTerminals } from './fake-terminals.ts';
 
-type Call = Exclude<keyof NodeApi, 'watch' | 'followProcess'>;
+type Call = Exclude<keyof NodeApi, 'watch' | 'followProcess' | 'terminals'>;
 
 /** What happens to the next call of a kind. */
 interface Mishap {
@@ -221,6 +222,8 @@ export class FakeNode implements NodeApi {
     this.#call('removeProcess', () => this.processes.removeProcess(...given));
   probePort: NodeApi['probePort'] = (...given) => this.#call('probePort', () => this.processes.probePort(...given));
   followProcess: NodeApi['followProcess'] = (order, signal) => this.processes.followProcess(order, signal);
+
+  readonly terminals = new FakeTerminals();
 
   /** Files are not in this fake; a test puts what it needs in their place. */
   fileAction: NodeApi['fileAction'] = noFiles;

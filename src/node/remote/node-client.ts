@@ -34,7 +34,8 @@ import {
   unpackOutcome,
   watchSilenceMs,
 } from './node-wire.ts';
-import { processClient } from './process-client.ts';
+import { type NodeCalls, processClient } from './process-client.ts';
+import { terminalClient } from './terminal-client.ts';
 
 /** An abort can overtake the exec it is meant for; it is sent again until the exec is found or over. */
 const abortPauseMs = 20;
@@ -61,12 +62,14 @@ export class NodeClient implements NodeApi {
   /** No limit of connections: a long exec must not keep its own abort from being sent. */
   readonly #agent = new Agent({ keepAlive: true });
   readonly #files: FileClient;
-  readonly #processes = processClient({
+  readonly #calls: NodeCalls = {
     ask: (method, order, signal) => this.#ask(method, order, signal),
     order: (method, order) => this.#order(method, order),
     stream: (method, order, signal) =>
       this.#send({ method, body: JSON.stringify(order), type: jsonType, asksOnly: true, signal }),
-  });
+  };
+  readonly #processes = processClient(this.#calls);
+  readonly terminals = terminalClient(this.#calls);
 
   constructor(options: NodeClientOptions) {
     this.#url = options.url.replace(/\/+$/, '');

@@ -27,6 +27,7 @@ import {
   heartbeatMs,
   jsonType,
   packOutcome,
+  parseOrder as parse,
   parseJson,
   unpackExecCall,
 } from './node-wire.ts';
@@ -212,12 +213,6 @@ async function drained(response: ServerResponse, over: AbortSignal): Promise<voi
   await promise;
   response.off('drain', resolve);
   over.removeEventListener('abort', onOver);
-}
-
-function parse<Schema extends z.ZodType>(schema: Schema, value: unknown): z.output<Schema> {
-  const parsed = schema.safeParse(value);
-  if (parsed.success) return parsed.data;
-  throw new PlatformError('invalid_request', z.prettifyError(parsed.error));
 }
 
 function sha256(text: string): Buffer {

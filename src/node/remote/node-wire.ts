@@ -2,6 +2,7 @@
  * How NodeApi stands on HTTP: `POST /v1/node/<method>` with JSON both ways. An exec carries bytes, so its bodies are a JSON header with
  * its length in front and the bytes behind it.
  */
+import { z } from 'zod';
 import type { ErrorBody, ExecOrder, ExecOutcome } from '../../protocol/index.ts';
 import { isErrorCode, PlatformError } from '../../protocol/index.ts';
 
@@ -32,6 +33,10 @@ export function unpackBytes(body: Buffer): { readonly header: unknown; readonly 
   const end = lengthBytes + length;
   if (end > body.byteLength) throw new PlatformError('invalid_request', 'The body is cut short.');
   return { header: parseJson(body.subarray(lengthBytes, end)), bytes: body.subarray(end) };
+}
+
+export function base64Of(bytes: Uint8Array): string {
+  return Buffer.from(bytes.buffer, bytes.byteOffset, bytes.byteLength).toString('base64');
 }
 
 export function parseJson(bytes: Uint8Array): unknown {
@@ -79,4 +84,10 @@ export function parseErrorBody(value: unknown): PlatformError | undefined {
   if (typeof error?.code !== 'string' || typeof error.message !== 'string') return undefined;
   const details = typeof error.details === 'object' && error.details !== null ? error.details : {};
   return new PlatformError(isErrorCode(error.code) ? error.code : 'internal', error.message, { details });
+}
+
+export function parseOrder<Schema extends z.ZodType>(schema: Schema, value: unknown): z.output<Schema> {
+  const parsed = schema.safeParse(value);
+  if (parsed.success) return parsed.data;
+  throw new PlatformError('invalid_request', z.prettifyError(parsed.error));
 }

@@ -1,14 +1,19 @@
-/** The calls about processes, served over HTTP. A caller whose connection ends stops waiting or reading; no process hears of it. */
+/**
+ * The calls about processes and terminals, served over HTTP. A caller whose connection ends stops waiting or reading; no process hears of
+ * it.
+ */
 import type { IncomingMessage, ServerResponse } from 'node:http';
-import { z } from 'zod';
 import { type NodeApi, PlatformError } from '../../protocol/index.ts';
-import { heartbeatMs, jsonType, parseJson } from './node-wire.ts';
+import { sendItems } from './item-stream.ts';
+import { jsonType, parseOrder as parse, parseJson } from './node-wire.ts';
 import * as wire from './process-wire.ts';
+import { terminalCalls, terminalStreams } from './terminal-server.ts';
 
 /** Of a start, or of one write of input in base64. */
 const bodyLimitBytes = 16 * 1024 * 1024;
 
-type Call = (node: NodeApi, order: unknown, over: AbortSignal) => Promise<unknown>;
+export type Call = (node: NodeApi, order: unknown, over: AbortSignal) => Promise<unknown>;
+export type Stream = (node: NodeApi, order: unknown, over: AbortSignal) => Parameters<typeof sendItems>[1];
 
 const calls: Readonly<Record<string, Call>> = {
   startProcess: (node, order) => node.startProcess(parse(wire.startProcessOrder, order)),
@@ -20,9 +25,15 @@ const calls: Readonly<Record<string, Call>> = {
   waitProcess: (node, order, over) => node.waitProcess(parse(wire.waitProcessOrder, order), over),
   removeProcess: (node, order) => node.removeProcess(parse(wire.removeProcessOrder, order)),
   probePort: (node, order, over) => node.probePort(parse(wire.probePortOrder, order), over),
+  ...terminalCalls,
 };
 
-export const processMethods: ReadonlySet<string> = new Set([...Object.keys(calls), 'followProcess']);
+const streams: Readonly<Record<string, Stream>> = {
+  followProcess: (node, order, over) => node.followProcess(parse(wire.followProcessOrder, order), over),
+  ...terminalStreams,
+};
+
+export const processMethods: ReadonlySet<string> = new Set([...Object.keys(calls), ...Object.keys(streams)]);
 
 export class ProcessServer {
   readonly #node: NodeApi;
@@ -44,35 +55,12 @@ export class ProcessServer {
     const gone = new AbortController();
     response.on('close', () => gone.abort());
     const over = AbortSignal.any([gone.signal, this.#closing]);
-    if (method === 'followProcess') return await this.#follow(parse(wire.followProcessOrder, order), response, over);
+    const stream = streams[method]?.(this.#node, order, over);
+    if (stream !== undefined) return await sendItems(response, stream, { over, asRefusal: this.#asRefusal });
     const result = await calls[method]!(this.#node, order, over);
     const body = JSON.stringify({ result });
     response.writeHead(200, { 'content-type': jsonType, 'content-length': Buffer.byteLength(body) });
     response.end(body);
-  }
-
-  async #follow(
-    order: z.output<typeof wire.followProcessOrder>,
-    response: ServerResponse,
-    over: AbortSignal,
-  ): Promise<void> {
-    response.writeHead(200, { 'content-type': 'application/octet-stream' });
-    response.flushHeaders();
-    const heartbeat = setInterval(() => {
-      if (!response.writableNeedDrain) response.write(wire.heartbeatFrame);
-    }, heartbeatMs);
-    try {
-      for await (const item of this.#node.followProcess(order, over)) {
-        if (!response.write(wire.itemFrame(item))) await drained(response, over);
-      }
-      // A node that closes has not read to the end: the caller must come back, not believe that this was all.
-      if (!over.aborted) response.write(wire.endFrame);
-    } catch (error) {
-      response.write(wire.errorFrame(this.#asRefusal(error)));
-    } finally {
-      clearInterval(heartbeat);
-      response.end();
-    }
   }
 }
 
@@ -86,21 +74,4 @@ async function readBody(request: IncomingMessage): Promise<Buffer> {
     chunks.push(chunk);
   }
   return Buffer.concat(chunks, length);
-}
-
-async function drained(response: ServerResponse, over: AbortSignal): Promise<void> {
-  if (over.aborted) return;
-  const { promise, resolve } = Promise.withResolvers<void>();
-  const onOver = () => resolve();
-  response.once('drain', resolve);
-  over.addEventListener('abort', onOver, { once: true });
-  await promise;
-  response.off('drain', resolve);
-  over.removeEventListener('abort', onOver);
-}
-
-function parse<Schema extends z.ZodType>(schema: Schema, value: unknown): z.output<Schema> {
-  const parsed = schema.safeParse(value);
-  if (parsed.success) return parsed.data;
-  throw new PlatformError('invalid_request', z.prettifyError(parsed.error));
 }

@@ -5,6 +5,7 @@ import * as files from './files.ts';
 import * as leases from './leases.ts';
 import * as processes from './processes.ts';
 import * as sandboxes from './sandboxes.ts';
+import * as terminals from './terminals.ts';
 import * as who from './who.ts';
 
 export const routes = {
@@ -29,6 +30,13 @@ export const routes = {
   waitProcess: processes.waitProcess,
   removeProcess: processes.removeProcess,
   probePort: processes.probePort,
+  openTerminal: terminals.openTerminal,
+  listTerminals: terminals.listTerminals,
+  getTerminal: terminals.getTerminal,
+  attachTerminal: terminals.attachTerminal,
+  resizeTerminal: terminals.resizeTerminal,
+  signalTerminal: terminals.signalTerminal,
+  destroyTerminal: terminals.destroyTerminal,
   readFile: files.readFile,
   writeFile: files.writeFile,
   statFile: files.statFile,
