@@ -56,17 +56,18 @@ export class JournalReader {
     await this.#directory.close();
   }
 
-  /** The place behind which at most about so many bytes of the journal are kept. */
-  async newest(bytes: number): Promise<number> {
+  /** Where about so many bytes of the newest output begin: a record, and how much of it is older. */
+  async newest(bytes: number): Promise<{ readonly cursor: number; readonly skip: number }> {
     for (let attempt = 0; ; attempt++) {
       const { first, end } = await this.range();
-      if (end - bytes <= first) return first;
-      const segment = (await this.#segments()).findLast((start) => start <= end - bytes);
-      const walked =
+      const until = end - bytes;
+      if (until <= first) return { cursor: first, skip: 0 };
+      const segment = (await this.#segments()).findLast((start) => start <= until);
+      const found =
         segment === undefined
           ? undefined
-          : await this.#withSegment(segment, (file) => walk(file, { from: segment, until: end - bytes }));
-      if (walked !== undefined) return walked;
+          : await this.#withSegment(segment, (file) => walk(file, { from: segment, until, stop: 'before' }));
+      if (found !== undefined) return { cursor: found, skip: Math.max(0, until - found - recordHeaderBytes) };
       if (attempt >= attemptsMax) throw vanishing();
     }
   }
@@ -227,8 +228,14 @@ function recordsIn(bytes: Buffer, from: number): { records: JournalRecord[]; nex
   }
 }
 
-/** Goes from record to record; answers with the first boundary at or behind `until`, or the end of the last whole record. */
-async function walk(file: FileHandle, range: { readonly from: number; readonly until: number }): Promise<number> {
+/**
+ * Goes from record to record; answers with the first boundary at or behind `until` (or the last one at or before it), or the end of the last
+ * whole record.
+ */
+async function walk(
+  file: FileHandle,
+  range: { readonly from: number; readonly until: number; readonly stop?: 'before' },
+): Promise<number> {
   const { size } = await file.stat();
   const bytes = Buffer.allocUnsafe(Math.min(size, segmentLimitBytes));
   const { bytesRead } = await file.read(bytes, 0, bytes.byteLength, 0);
@@ -236,6 +243,7 @@ async function walk(file: FileHandle, range: { readonly from: number; readonly u
   while (range.from + at < range.until && at + recordHeaderBytes <= bytesRead) {
     const length = recordLength(bytes, at);
     if (at + length > bytesRead) break;
+    if (range.stop === 'before' && range.from + at + length > range.until) break;
     at += length;
   }
   return range.from + at;

@@ -24,7 +24,7 @@ export async function* followTerminal(
   order: Pick<FollowTerminalOrder, 'from' | 'replayBytes'>,
   signal: AbortSignal,
 ): AsyncGenerator<TerminalItem, void> {
-  const from = order.from ?? { cursor: await newest(table, entry, order.replayBytes), skip: 0 };
+  const from = order.from ?? (await newest(table, entry, order.replayBytes));
   // Behind the end of its program only the program's children write; whoever comes then hears of the end at once.
   const isOver = entry.record.exit !== null;
   const over = new AbortController();
@@ -33,7 +33,8 @@ export async function* followTerminal(
   const reading = new Reading(from, { isBegun: order.from !== null });
   let next = items.next();
   try {
-    if (order.from === null && from.cursor === 0) yield* reading.giveUp();
+    // The very beginning is a good place.
+    if (from.cursor + from.skip === 0) yield* reading.giveUp();
     for (;;) {
       const result = reading.isSearching ? await Promise.race([next, quiet(within)]) : await next;
       if (result === 'quiet') {
@@ -60,10 +61,10 @@ async function quiet(signal: AbortSignal): Promise<'quiet'> {
 }
 
 /** The beginning of about so much of the newest output. */
-async function newest(table: ProcessTable, entry: ProcessEntry, bytes: number): Promise<number> {
+async function newest(table: ProcessTable, entry: ProcessEntry, bytes: number): Promise<TerminalPlace> {
   const reader = await JournalReader.open(table.journalOf(entry.record.processId));
   try {
-    return (await reader?.newest(bytes)) ?? 0;
+    return (await reader?.newest(bytes)) ?? { cursor: 0, skip: 0 };
   } finally {
     await reader?.close();
   }
@@ -72,7 +73,7 @@ async function newest(table: ProcessTable, entry: ProcessEntry, bytes: number): 
 type OutputItem = Extract<ProcessItem, { kind: 'output' | 'dropped' }>;
 
 interface Held {
-  readonly start: number;
+  readonly start: TerminalPlace;
   readonly bytes: Uint8Array;
 }
 
@@ -108,18 +109,19 @@ class Reading {
       this.#lost = (this.#lost ?? 0) + item.bytes + heldBytes(this.#held);
       this.#held = [];
       this.#skip = 0;
-    } else if (this.#lost !== undefined) {
-      this.#held.push({ start, bytes: item.bytes });
+      return;
+    }
+    const known = Math.min(this.#skip, item.bytes.byteLength);
+    this.#skip -= known;
+    if (known === item.bytes.byteLength) return;
+    const fresh = item.bytes.subarray(known);
+    if (this.#lost === undefined) yield { kind: 'output', bytes: fresh, place: this.#place };
+    else {
+      this.#held.push({ start: { cursor: start, skip: known }, bytes: fresh });
       const bytes = Buffer.concat(this.#held.map((one) => one.bytes));
       const at = safeStart(bytes);
       if (at !== undefined) yield* this.#begin(bytes, at);
       else if (bytes.byteLength >= searchBytes) yield* this.giveUp();
-    } else {
-      const known = Math.min(this.#skip, item.bytes.byteLength);
-      this.#skip -= known;
-      if (known < item.bytes.byteLength) {
-        yield { kind: 'output', bytes: item.bytes.subarray(known), place: this.#place };
-      }
     }
   }
 
@@ -149,7 +151,7 @@ function heldBytes(held: readonly Held[]): number {
 function placeIn(held: readonly Held[], at: number): TerminalPlace | undefined {
   let before = 0;
   for (const { start, bytes } of held) {
-    if (at < before + bytes.byteLength) return { cursor: start, skip: at - before };
+    if (at < before + bytes.byteLength) return { cursor: start.cursor, skip: start.skip + at - before };
     before += bytes.byteLength;
   }
   return undefined;

@@ -45,11 +45,17 @@ export interface LineStart {
   readonly leaseToken?: number | undefined;
 }
 
+export interface Attached {
+  readonly view: TerminalView;
+  /** Where it began. */
+  readonly cursor: string;
+}
+
 export class TerminalLine {
   readonly #connection: Connection;
   readonly #start: LineStart;
   readonly #events: LineEvents;
-  readonly #attached = Promise.withResolvers<TerminalView>();
+  readonly #attached = Promise.withResolvers<Attached>();
   readonly #left = new AbortController();
   #socket: WebSocket | undefined;
   #isOpen = false;
@@ -73,7 +79,7 @@ export class TerminalLine {
   }
 
   /** Resolves when it is attached for the first time. */
-  get attached(): Promise<TerminalView> {
+  get attached(): Promise<Attached> {
     return this.#attached.promise;
   }
 
@@ -157,7 +163,7 @@ export class TerminalLine {
         this.#place(message.cursor);
         this.#failures = 0;
         this.#isOpen = true;
-        this.#attached.resolve(message.terminal);
+        this.#attached.resolve({ view: message.terminal, cursor: message.cursor });
         for (const data of this.#waiting) this.#socket?.send(data);
         this.#waiting = [];
         this.#waitingBytes = 0;

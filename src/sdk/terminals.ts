@@ -6,10 +6,10 @@ import {
   type TerminalSize,
   type TerminalView,
 } from '../protocol/index.ts';
-import { ByteQueue } from './byte-queue.ts';
 import type { CallOptions } from './connection.ts';
 import { definedOf } from './defined.ts';
 import { newIdempotencyKey } from './idempotency-key.ts';
+import { OutputQueue } from './output-queue.ts';
 import type { SandboxBinding } from './processes.ts';
 import { TerminalLine } from './terminal-line.ts';
 
@@ -87,17 +87,19 @@ export class Terminals {
 export class Terminal implements AsyncDisposable {
   readonly #binding: SandboxBinding;
   readonly #line: TerminalLine;
-  readonly #queue = new ByteQueue();
+  readonly #queue = new OutputQueue();
   readonly #exited = Promise.withResolvers<TerminalExit | undefined>();
   readonly #listeners = new Set<(bytes: Uint8Array) => void>();
   readonly #droppedListeners = new Set<(bytes: number) => void>();
   readonly #refusalListeners = new Set<(error: PlatformError) => void>();
   #view: TerminalView;
+  #cursor: string | undefined;
   #isPaused = false;
 
   private constructor(binding: SandboxBinding, view: TerminalView, from: AttachOptions) {
     this.#binding = binding;
     this.#view = view;
+    this.#cursor = from.cursor;
     this.#exited.promise.catch(() => {}); // Whoever waits for it hears of it.
     const { leaseToken } = binding.bound({});
     const start = { sandboxId: binding.sandboxId, terminal: view.id, leaseToken, ...from };
@@ -115,7 +117,9 @@ export class Terminal implements AsyncDisposable {
 
   static async attach(binding: SandboxBinding, view: TerminalView, from: AttachOptions): Promise<Terminal> {
     const terminal = new Terminal(binding, view, from);
-    terminal.#view = await terminal.#line.attached;
+    const { view: attached, cursor } = await terminal.#line.attached;
+    terminal.#view = attached;
+    terminal.#cursor ??= cursor;
     return terminal;
   }
 
@@ -129,9 +133,9 @@ export class Terminal implements AsyncDisposable {
   get view(): TerminalView {
     return this.#view;
   }
-  /** Behind the last byte that came: `attach` with it goes on there. */
+  /** Behind the last byte that was handed out: `attach` with it goes on there. */
   get cursor(): string | undefined {
-    return this.#line.cursor;
+    return this.#cursor;
   }
   /** How its program ended; `undefined` when this client left first. Rejected when the connection is lost for good. */
   get exited(): Promise<TerminalExit | undefined> {
@@ -141,7 +145,10 @@ export class Terminal implements AsyncDisposable {
   /** Hears everything that waits, and everything that comes. The answer takes it back. */
   onData(listener: (bytes: Uint8Array) => void): () => void {
     this.#listeners.add(listener);
-    for (let piece = this.#queue.take(); piece !== undefined; piece = this.#queue.take()) listener(piece);
+    for (let piece = this.#queue.take(); piece !== undefined; piece = this.#queue.take()) {
+      this.#cursor = piece.cursor;
+      listener(piece.bytes);
+    }
     this.#caughtUp();
     return () => this.#listeners.delete(listener);
   }
@@ -163,7 +170,8 @@ export class Terminal implements AsyncDisposable {
     for (;;) {
       const piece = await this.#queue.next();
       if (piece === undefined) return;
-      yield piece;
+      this.#cursor = piece.cursor;
+      yield piece.bytes;
       this.#caughtUp();
     }
   }
@@ -203,9 +211,13 @@ export class Terminal implements AsyncDisposable {
   }
 
   #take(bytes: Uint8Array): void {
-    for (const listener of this.#listeners) listener(bytes);
-    if (this.#listeners.size > 0) return;
-    this.#queue.push(bytes);
+    const { cursor } = this.#line;
+    if (this.#listeners.size > 0) {
+      this.#cursor = cursor;
+      for (const listener of this.#listeners) listener(bytes);
+      return;
+    }
+    this.#queue.push({ bytes, cursor });
     if (this.#queue.size <= unreadBytesMax) return;
     this.#isPaused = true;
     this.#line.pause();

@@ -131,7 +131,7 @@ class TableServer implements HttpServer {
 
   async #close(graceMs: number): Promise<void> {
     for (const exchange of this.#running) exchange.serverStops();
-    await this.#terminals.close();
+    const terminalsLeft = this.#terminals.close();
     if (this.#running.size > 0) {
       // Still listening, so that a new caller hears why it is refused.
       const { promise, resolve } = Promise.withResolvers<void>();
@@ -140,6 +140,7 @@ class TableServer implements HttpServer {
       await promise;
       cancel();
     }
+    await terminalsLeft;
     if (this.#running.size > 0) this.#logger.warn('requests cut off by the stop', { requests: this.#running.size });
     await new Promise<void>((resolve) => {
       this.#server.close(() => resolve());

@@ -28,12 +28,13 @@ export class TerminalClient {
       }
       this.#wake();
     });
-    this.closed = once(this.socket, 'close').then(([code]) => {
-      this.#wake();
-      return code as number;
+    this.socket.on('error', () => {}); // Followed by a close.
+    this.closed = new Promise((resolve) => {
+      this.socket.on('close', (code) => {
+        resolve(code);
+        this.#wake();
+      });
     });
-    this.closed.catch(() => {});
-    this.socket.on('error', () => {});
   }
 
   /** Counts bytes, and keeps none. */
@@ -74,7 +75,13 @@ export class TerminalClient {
 
   /** Until the output holds it. */
   async sees(text: string): Promise<void> {
-    await this.until(() => this.text.includes(text));
+    let from = 0;
+    await this.until(() => {
+      const isThere = this.text.indexOf(text, from) !== -1;
+      // Of much output only the new is looked at again.
+      from = Math.max(0, this.text.length - text.length);
+      return isThere;
+    });
   }
 
   leave(): void {

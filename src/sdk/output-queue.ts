@@ -1,6 +1,12 @@
+export interface OutputPiece {
+  readonly bytes: Uint8Array;
+  /** Behind it. */
+  readonly cursor: string | undefined;
+}
+
 /** Output that waits for whoever reads it, as pieces in order. One reader at a time. */
-export class ByteQueue {
-  readonly #pieces: Uint8Array[] = [];
+export class OutputQueue {
+  readonly #pieces: OutputPiece[] = [];
   #size = 0;
   #isEnded = false;
   #failure: { readonly error: unknown } | undefined;
@@ -11,9 +17,9 @@ export class ByteQueue {
     return this.#size;
   }
 
-  push(piece: Uint8Array): void {
+  push(piece: OutputPiece): void {
     this.#pieces.push(piece);
-    this.#size += piece.byteLength;
+    this.#size += piece.bytes.byteLength;
     this.#wake();
   }
 
@@ -24,14 +30,14 @@ export class ByteQueue {
     this.#wake();
   }
 
-  take(): Uint8Array | undefined {
+  take(): OutputPiece | undefined {
     const piece = this.#pieces.shift();
-    this.#size -= piece?.byteLength ?? 0;
+    this.#size -= piece?.bytes.byteLength ?? 0;
     return piece;
   }
 
   /** `undefined` at the end. */
-  async next(): Promise<Uint8Array | undefined> {
+  async next(): Promise<OutputPiece | undefined> {
     for (;;) {
       const piece = this.take();
       if (piece !== undefined) return piece;
