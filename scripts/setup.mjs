@@ -41,7 +41,13 @@ const lockPollMs = 200;
 const breakerLimitMs = 10_000;
 
 /** Debian packages that tests use and a small machine may lack. */
-const testPackages = [{ name: 'sudo', program: 'sudo', why: 'tests run sudo inside a sandbox, which sees this /usr' }];
+const testPackages = [
+  { name: 'sudo', program: 'sudo', why: 'tests run sudo inside a sandbox, which sees this /usr' },
+  { name: 'tmux', program: 'tmux', why: 'tests look at the screens of full-screen programs with it' },
+  { name: 'vim', program: 'vim', why: 'a full-screen program that tests run in a terminal' },
+  { name: 'less', program: 'less', why: 'a full-screen program that tests run in a terminal' },
+  { name: 'procps', program: 'top', why: 'a full-screen program that tests run in a terminal' },
+];
 
 /** A problem the user can solve; printed without a stack. */
 class SetupError extends Error {}

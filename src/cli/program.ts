@@ -23,9 +23,11 @@ import { addReconcile } from './commands/reconcile.ts';
 import { addRm } from './commands/rm.ts';
 import { addRun } from './commands/run.ts';
 import { addServe } from './commands/serve.ts';
+import { addSh } from './commands/sh.ts';
 import { addStart } from './commands/start.ts';
 import { addStop } from './commands/stop.ts';
 import { addTeams } from './commands/teams.ts';
+import { addTerminals } from './commands/terminals.ts';
 import { addTokens } from './commands/tokens.ts';
 import { addUsers } from './commands/users.ts';
 import { addWait } from './commands/wait.ts';
@@ -40,10 +42,12 @@ const commands: readonly AddCommand[] = [
   addCreate,
   addExec,
   addRun,
+  addSh,
   addPs,
   addLogs,
   addKill,
   addWait,
+  addTerminals,
   addCp,
   addFiles,
   addLs,
