@@ -22,6 +22,7 @@ import { listRow } from './rows/list.ts';
 import { memoryRow } from './rows/memory.ts';
 import { metadataRow } from './rows/metadata.ts';
 import { recoveryRow } from './rows/recovery.ts';
+import { terminalsRow } from './rows/terminals.ts';
 import { layersDirectoryOf } from './start.ts';
 import { describeMachine } from './system.ts';
 import { formatCounts, formatTable } from './table.ts';
@@ -31,6 +32,7 @@ const rows: readonly Row[] = [
   burstRow,
   execRow,
   execParallelRow,
+  terminalsRow,
   memoryRow,
   metadataRow,
   leaseRow,

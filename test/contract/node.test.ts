@@ -2,15 +2,18 @@ import { openDirectNode, openNodeProcess } from '../support/node-harness.ts';
 import { describeWith, requires } from '../support/requires.ts';
 import { nodeContract } from './node.contract.ts';
 import { nodeExecContract } from './node-exec.contract.ts';
+import { nodeTerminalsContract } from './node-terminals.contract.ts';
 
 const describeNode = describeWith(requires.linux, requires.root, requires.cgroups);
 
 describeNode('a node called directly', () => {
   nodeContract(() => openDirectNode());
   nodeExecContract(() => openDirectNode());
+  nodeTerminalsContract(() => openDirectNode());
 });
 
 describeNode('a node in its own process, over HTTP', () => {
   nodeContract(() => openNodeProcess());
   nodeExecContract(() => openNodeProcess());
+  nodeTerminalsContract(() => openNodeProcess());
 });
