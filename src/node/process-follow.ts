@@ -60,7 +60,9 @@ class Follow {
 
   async *items(cursor: number): AsyncGenerator<ProcessItem, void> {
     const { table, entry, reader, hold, signal, live } = this.#parts;
-    for (let at = cursor; !signal.aborted; ) {
+    for (let at = cursor, isBehind = true; !signal.aborted; ) {
+      // Init knows when there is more; a look at the files that finds nothing costs more than the question.
+      if (!isBehind && live && entry.isLive) await hold.more(at, signal);
       // Looked at before the read: what was written until then is in it.
       const isOver = !entry.isLive;
       const part = await reader?.read(at);
@@ -74,6 +76,7 @@ class Follow {
         yield itemOf(entry, record);
         if (record.kind === 'tree ended' || signal.aborted) return;
       }
+      isBehind = part === undefined || part.records.length === 0 || part.isFull;
       if (part !== undefined && part.records.length > 0) continue;
       if (isOver && (await table.isComplete(entry, at))) return yield* unseenEnd(entry, at);
       if (!live) return;

@@ -101,12 +101,14 @@ export function nodeTerminalsContract(open: () => Promise<NodeUnderTest>): void 
     const { items, text: rest } = await read(terminalId, place);
     expect(rest).toContain('code=130');
     expect(items.at(-1)).toMatchObject({ kind: 'exited', exit: { exitCode: 3, signal: null } });
-    expect(await node.terminals.get(at(terminalId))).toMatchObject({ exit: { exitCode: 3 } });
+    expect(await node.terminals.get({ ...life(), terminal: terminalId })).toMatchObject({ exit: { exitCode: 3 } });
     await expect(type(terminalId, 'x')).rejects.toMatchObject({ code: 'stdin_closed' });
     // Of one that has ended: succeeds and changes nothing.
     expect(await node.terminals.signal(interrupt)).toMatchObject({ exit: { exitCode: 3 } });
     await node.terminals.destroy({ ...at(terminalId), graceMs: 0 });
-    await expect(node.terminals.get(at(terminalId))).rejects.toMatchObject({ code: 'terminal_not_found' });
+    await expect(node.terminals.get({ ...life(), terminal: terminalId })).rejects.toMatchObject({
+      code: 'terminal_not_found',
+    });
   });
 
   test('E110: destroy leaves nothing of what was started, and of an unknown terminal succeeds', async () => {

@@ -94,7 +94,7 @@ describe('opening', () => {
     expect((await sandbox.terminals.list()).map((view) => view.name)).not.toContain(id);
   });
 
-  test('E116: E131: it is no process of the list and needs no session', async () => {
+  test('E116: it is no process of the list and needs no session', async () => {
     const terminal = await sandbox.terminals.open(quiet);
     const { items } = await sandbox.processes.list();
     expect(items.map((process) => process.view.pid)).not.toContain(terminal.view.pid);
@@ -103,9 +103,25 @@ describe('opening', () => {
     terminal.write('echo still $((40 + 2))\n');
     await sees(seen, 'still 42');
     await terminal.destroy();
-    // Nothing of it is left, and stateless calls leave no shell either.
-    await sandbox.exec('true');
-    expect((await sandbox.exec(['pgrep', '-c', 'bash'])).stdout.trim()).toBe('0');
+  });
+
+  test('E131: after calls of every kind, and a terminal that was destroyed, no shell lives', async () => {
+    await using own = await platform.client.sandboxes.create();
+    const terminal = await own.terminals.open();
+    // The control: a shell that lives is seen.
+    expect((await own.exec(['ps', '-eo', 'comm='])).stdout).toContain('bash');
+    await own.exec('echo text; true');
+    await (await own.processes.start('echo text')).wait({ for: 'tree' });
+    await own.files.write('/workspace/a', 'text');
+    expect(await own.files.readText('/workspace/a')).toBe('text');
+    const watch = await own.files.watch('/workspace');
+    await watch.close();
+    await own.exec(['git', 'init', '-q', '/workspace']);
+    await own.git.status();
+    await terminal.destroy();
+    const names = (await own.exec(['ps', '-eo', 'comm='])).stdout.split('\n').map((name) => name.trim());
+    expect(names).toContain('ps');
+    expect(names.filter((name) => /^-?(ba|da)?sh$/.test(name))).toEqual([]);
   });
 });
 
