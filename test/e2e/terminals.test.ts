@@ -300,6 +300,24 @@ describe('coming back', () => {
     await terminal.destroy();
   });
 
+  test('E106: a reader that takes its time lets go of its connection, and has every byte once', async () => {
+    const done = `/root/${randomUUID()}`;
+    const command = ['sh', '-c', `stty -echo -opost; read x; seq 1 900000; touch ${done}; read x`];
+    const terminal = await sandbox.terminals.open({ command });
+    terminal.write('\n');
+    await vi.waitFor(async () => expect((await sandbox.exec(['test', '-e', done])).exitCode).toBe(0), patience);
+    const pieces: Uint8Array[] = [];
+    for await (const bytes of terminal) {
+      pieces.push(bytes);
+      if (Buffer.from(bytes).toString().endsWith('\n900000\n')) break;
+    }
+    const text = Buffer.concat(pieces).toString();
+    expect(text.length).toBeGreaterThan(6_000_000);
+    expect(text === Array.from({ length: 900_000 }, (_, i) => `${i + 1}\n`).join('')).toBe(true);
+    terminal.close();
+    await terminal.destroy();
+  });
+
   test('E106: what is shown of long output begins outside of any sequence, at a place one can come back to', async () => {
     const line = "printf '\\033[38;5;%dmcolour %d \\303\\251\\033[0m\\r\\n' $((i % 256)) $i";
     const command = [
