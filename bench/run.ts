@@ -27,6 +27,7 @@ import { portsRow } from './rows/ports.ts';
 import { processMemoryRow, processRow } from './rows/process.ts';
 import { recoveryRow } from './rows/recovery.ts';
 import { sessionsRow } from './rows/sessions.ts';
+import { terminalsRow } from './rows/terminals.ts';
 import { layersDirectoryOf } from './start.ts';
 import { describeMachine } from './system.ts';
 import { formatCounts, formatTable } from './table.ts';
@@ -41,6 +42,7 @@ const rows: readonly Row[] = [
   filesRow,
   sessionsRow,
   portsRow,
+  terminalsRow,
   memoryRow,
   metadataRow,
   leaseRow,

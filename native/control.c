@@ -14,6 +14,7 @@
 #include <errno.h>
 #include <signal.h>
 #include <string.h>
+#include <sys/ioctl.h>
 
 enum {
 	OK = 20, ERROR, STATUS, STATUS_IS, LIST, RUN_IS, SIGNAL, RESIZE, DEADLINE, FENCE, FORGET, SHUTDOWN, SUBSCRIBE,
@@ -81,10 +82,16 @@ static bool named_run(const uint8_t *at, size_t left, struct record **record)
 	return true;
 }
 
+/* As a key of the terminal would, whatever mode it is in and whatever input waits: the kernel takes INT, QUIT and TSTP here. */
+static bool signal_foreground(const struct run *run, uint8_t number)
+{
+	return (run->flags & RUN_TERMINAL) != 0 && run->output.source.fd >= 0 && ioctl(run->output.source.fd, TIOCSIG, (long)number) == 0;
+}
+
 static bool signal_run(struct question question, const uint8_t *body, size_t length)
 {
 	struct record *record;
-	if (length < 3 || !named_run(body + 2, length - 2, &record) || body[0] < 1 || body[0] > 3)
+	if (length < 3 || !named_run(body + 2, length - 2, &record) || body[0] < 1 || body[0] > 4)
 		return false;
 	if (body[1] < 1 || body[1] > 64)
 		return error(question, 1, EINVAL, "a signal is 1 to 64");
@@ -97,6 +104,8 @@ static bool signal_run(struct question question, const uint8_t *body, size_t len
 	struct run *run = record != NULL ? run_of(record) : NULL;
 	if (run == NULL)
 		return no_such_run(question);
+	if (body[0] == 4)
+		return signal_foreground(run, body[1]) ? ok(question) : error(question, 1, EINVAL, "no terminal, or a signal that it has no key for");
 	if (!run_signal(run, body[0], body[1]))
 		return error(question, 4, ESRCH, "the leader has ended");
 	return ok(question);

@@ -45,6 +45,8 @@ static void park(struct run *run, struct connection *connection, uint32_t reques
 
 void input_offer(struct run *run, struct connection *connection, uint32_t request, uint64_t offset, const uint8_t *bytes, size_t count)
 {
+	if (offset == UINT64_MAX) /* Behind whatever came before. */
+		offset = run->input_taken;
 	if (offset > run->input_taken || (count == 0 && offset != run->input_taken)) {
 		control_refuse(connection, request, 1, ERANGE, "the input has another offset");
 		return;

@@ -17,6 +17,8 @@
 #define RETRY_MS 100
 #define HOLD_MS 5000
 #define FOLLOWERS_MAX 256
+/* The number of a follower that wants to be told and holds nothing. */
+#define WATCHER UINT32_MAX
 
 /* A FOLLOW that waits, or one that was answered and holds what it had not passed. */
 struct follower {
@@ -236,7 +238,7 @@ static bool held(struct journal *journal, uint64_t offset, uint64_t now)
 			drop_follower(journal, link);
 			continue;
 		}
-		if (follower->offset < offset) {
+		if (follower->number != WATCHER && follower->offset < offset) {
 			found = true;
 			if (!follower->waiting)
 				loop_alarm(follower->until);

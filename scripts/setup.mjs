@@ -50,6 +50,10 @@ const networkPackages = [
 const testPackages = [
   ...networkPackages,
   { name: 'sudo', program: 'sudo', why: 'tests run sudo inside a sandbox, which sees this /usr' },
+  { name: 'tmux', program: 'tmux', why: 'tests look at the screens of full-screen programs with it' },
+  { name: 'vim', program: 'vim', why: 'a full-screen program that tests run in a terminal' },
+  { name: 'less', program: 'less', why: 'a full-screen program that tests run in a terminal' },
+  { name: 'procps', program: 'top', why: 'a full-screen program that tests run in a terminal' },
 ];
 
 /** A problem the user can solve; printed without a stack. */

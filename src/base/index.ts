@@ -31,4 +31,5 @@ export {
   silentLogger,
 } from './logger.ts';
 export { redact } from './redact.ts';
+export { characterStart, safeStart } from './safe-start.ts';
 export { type FaultAction, type Gate, parseFaults, ScriptedFaults } from './scripted-faults.ts';

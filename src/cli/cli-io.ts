@@ -6,11 +6,24 @@ export interface OutputStream {
   readonly isTerminal: boolean;
 }
 
+export interface LocalTerminal {
+  /** Whether a person types. */
+  readonly isTerminal: boolean;
+  /** `undefined` where our output is none. */
+  size(): { readonly columns: number; readonly rows: number } | undefined;
+  /** Keys come as they are pressed, Ctrl-C too; the answer takes it back. Without a terminal it does nothing. */
+  setRaw(): () => void;
+  /** What is typed, and its end; the answer takes it back. */
+  onInput(listener: (bytes: Uint8Array) => void, onEnd: () => void): () => void;
+  onResize(listener: () => void): () => void;
+}
+
 export interface CliIo {
   readonly stdout: OutputStream;
   readonly stderr: OutputStream;
   /** Refuses more than the limit. */
   readStdin(limitBytes: number): Promise<Uint8Array>;
+  readonly terminal: LocalTerminal;
   readonly env: Readonly<Record<string, string | undefined>>;
   readonly fetch: typeof fetch;
   nowMs(): number;

@@ -53,6 +53,8 @@ export const exitCodeOf: Readonly<Record<ErrorCode, number>> = {
   team_not_found: exitCodes.notFound,
   webhook_not_found: exitCodes.notFound,
   process_not_found: exitCodes.notFound,
+  terminal_not_found: exitCodes.notFound,
+  upgrade_required: exitCodes.bug,
   process_not_startable: exitCodes.refused,
   process_exists: exitCodes.conflict,
   process_running: exitCodes.conflict,

@@ -8,6 +8,7 @@ import { fileURLToPath } from 'node:url';
 import { CliError } from './cli-error.ts';
 import type { CliIo, OutputStream } from './cli-io.ts';
 import { exitCodes } from './exit-codes.ts';
+import { localTerminal } from './local-terminal.ts';
 
 /** Between asking a program to end and ending it. */
 const killAfterMs = 5_000;
@@ -18,6 +19,7 @@ export function processIo(): CliIo {
     stdout: outputStream(process.stdout),
     stderr: outputStream(process.stderr),
     readStdin,
+    terminal: localTerminal(),
     env: process.env,
     fetch: (...call) => fetch(...call),
     nowMs: () => Date.now(),

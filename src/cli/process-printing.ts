@@ -29,6 +29,13 @@ export async function runInFront(call: CommandCall, process: Process): Promise<v
   }
 }
 
+/** In a word or two. */
+export function endOfProcess(exit: Exit): string {
+  const end = exit.signal ?? (exit.exitCode === null ? 'sandbox ended' : `exit ${exit.exitCode}`);
+  const why = exit.timedOut ? ' (timeout)' : exit.outOfMemory ? ' (memory)' : '';
+  return `${end}${why}`;
+}
+
 function jsonOf(item: OutputItem): unknown {
   if (item.kind !== 'output') return item;
   const { bytes, ...rest } = item;

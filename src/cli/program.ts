@@ -27,9 +27,11 @@ import { addRm } from './commands/rm.ts';
 import { addRun } from './commands/run.ts';
 import { addServe } from './commands/serve.ts';
 import { addSession } from './commands/session.ts';
+import { addSh } from './commands/sh.ts';
 import { addStart } from './commands/start.ts';
 import { addStop } from './commands/stop.ts';
 import { addTeams } from './commands/teams.ts';
+import { addTerminals } from './commands/terminals.ts';
 import { addTokens } from './commands/tokens.ts';
 import { addTunnel } from './commands/tunnel.ts';
 import { addUsers } from './commands/users.ts';
@@ -45,6 +47,7 @@ const commands: readonly AddCommand[] = [
   addCreate,
   addExec,
   addRun,
+  addSh,
   addPs,
   addLogs,
   addKill,
@@ -53,6 +56,7 @@ const commands: readonly AddCommand[] = [
   addPorts,
   addOpen,
   addTunnel,
+  addTerminals,
   addCp,
   addFiles,
   addLs,

@@ -23,6 +23,7 @@ import { SandboxLives } from './sandbox-lives.ts';
 import { SandboxRecords } from './sandbox-records.ts';
 import { Sandboxes } from './sandboxes.ts';
 import { Sessions } from './sessions.ts';
+import { Terminals } from './terminals.ts';
 import { type Deliver, Webhooks } from './webhooks.ts';
 import { Who } from './who.ts';
 
@@ -47,6 +48,7 @@ export class Control {
   readonly processes: Processes;
   readonly sessions: Sessions;
   readonly ports: Ports;
+  readonly terminals: Terminals;
   readonly leases: Leases;
   readonly who: Who;
   readonly events: Events;
@@ -77,6 +79,7 @@ export class Control {
     this.processes = new Processes(context, { records, mutations, gate });
     this.sessions = new Sessions(context, { records, mutations, gate });
     this.ports = new Ports(context, { records, mutations, gate });
+    this.terminals = new Terminals(context, { records, mutations, gate });
     this.#keeper = new LeaseKeeper(context, { grants, gate });
     this.leases = new Leases(context, { records, mutations, keeper: this.#keeper });
     this.who = new Who(context, { mutations, records });

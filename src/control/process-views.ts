@@ -77,11 +77,11 @@ export function parseSignal(signal: string | number): number {
   throw new PlatformError('invalid_request', `There is no signal "${signal}".`, { details: { path: 'signal' } });
 }
 
-function exitViewOf(exit: ProcessExit) {
+export function exitViewOf(exit: ProcessExit) {
   const { endedAtMs, ...facts } = exit;
   return { ...facts, endedAt: instantOf(endedAtMs) };
 }
 
-function instantOf(ms: number): string {
+export function instantOf(ms: number): string {
   return new Date(ms).toISOString();
 }

@@ -8,13 +8,14 @@
 import type { Socket } from 'node:net';
 import { constants } from 'node:os';
 import { FrameReader } from '../base/index.ts';
-import { PlatformError } from '../protocol/index.ts';
+import { PlatformError, type TerminalSize } from '../protocol/index.ts';
 import {
   type ControlAnswer,
   connectionKinds,
   controlFrames,
   helloFrame,
   type InitStatus,
+  type InputOrder,
   initFrameLimitBytes,
   type JournalState,
   parseControlAnswer,
@@ -133,8 +134,12 @@ export class ControlConnection {
   }
 
   /** Answers when the command's pipe has taken all of it: as late as that is. No bytes: the input ends here. */
-  async input(order: { readonly run: string; readonly offset: number; readonly bytes: Uint8Array }): Promise<void> {
+  async input(order: InputOrder): Promise<void> {
     await this.#ask((request) => controlFrames.input(request, order), { isPatient: true });
+  }
+
+  async resize(order: TerminalSize & { readonly run: string }): Promise<void> {
+    await this.#ask((request) => controlFrames.resize(request, order));
   }
 
   async journalState(run: string): Promise<JournalState> {

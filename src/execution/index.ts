@@ -10,8 +10,8 @@ export { readFile, readTree, writeFile, writeTree } from './files/transfers.ts';
 export { watchFiles } from './files/watch.ts';
 export { findRun } from './find-run.ts';
 export { InitClient } from './init-client.ts';
-export type { EndCause, RunEntry } from './init-protocol.ts';
-export { inputLimitBytes, refusalCodes } from './init-protocol.ts';
+export type { EndCause, InputOrder, RunEntry } from './init-protocol.ts';
+export { inputLimitBytes, refusalCodes, watcherNumber } from './init-protocol.ts';
 export type { JournalRecord } from './journal-format.ts';
 export { JournalReader } from './journal-reader.ts';
 export { openRelay } from './open-relay.ts';
@@ -31,5 +31,5 @@ export {
   setSessionEnv,
   startInSession,
 } from './sessions/index.ts';
-export { startRun } from './start-run.ts';
+export { type StartRunOrder, startRun } from './start-run.ts';
 export { parseWaitStatus } from './wait-status.ts';

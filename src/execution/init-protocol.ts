@@ -12,14 +12,18 @@ import {
   u32,
   u64,
 } from '../base/index.ts';
+import type { TerminalSize } from '../protocol/index.ts';
 
 export const protocolVersion = 1;
 /** Init sends at most 64 KiB of output in a frame, and nothing else that is larger. */
 export const initFrameLimitBytes = 128 * 1024;
 
 export const connectionKinds = { control: 1, run: 2, relay: 3 } as const;
-const signalTargets = { leader: 1, tree: 2, all: 3 } as const;
+/** `foreground`: what runs in front on the run's terminal, as a key would. */
+const signalTargets = { leader: 1, tree: 2, all: 3, foreground: 4 } as const;
 export type SignalTarget = keyof typeof signalTargets;
+/** A follower of this number is told and holds nobody back. */
+export const watcherNumber = 0xffff_ffff;
 /** Of one INPUT request. */
 export const inputLimitBytes = 64 * 1024;
 
@@ -34,6 +38,7 @@ const types = {
   list: 24,
   runIs: 25,
   signal: 26,
+  resize: 27,
   deadline: 28,
   fence: 29,
   forget: 30,
@@ -146,6 +151,13 @@ export type RunAnswer =
   | { readonly kind: 'session ended' }
   | { readonly kind: 'tree ended' };
 
+export interface InputOrder {
+  readonly run: string;
+  /** null: behind what came before. */
+  readonly offset: number | null;
+  readonly bytes: Uint8Array;
+}
+
 export interface RunRequest {
   readonly run: string;
   readonly argv: readonly string[];
@@ -163,6 +175,8 @@ export interface RunRequest {
   readonly graceMs?: number;
   /** Output goes to a journal instead of to the connection. */
   readonly journal?: { readonly name: string; readonly limitBytes: number };
+  /** Its three streams are a terminal of this size. */
+  readonly terminal?: TerminalSize | undefined;
 }
 
 /** What every RUN has: which run of which life, and what init checks first. */
@@ -173,6 +187,7 @@ export interface RunHead {
 }
 
 export const runFlags = {
+  terminal: 1,
   stdinOpen: 2,
   checkToken: 8,
   session: 16,
@@ -192,6 +207,9 @@ export function runFrameOf(head: RunHead, flags: number, ...fields: readonly Buf
     ...fields,
   );
 }
+
+/** As an offset of input: behind what came before. */
+const behindAll = Buffer.alloc(8, 0xff);
 
 export function helloFrame(kind: number): Buffer {
   return encodeFrame(types.hello, u16(protocolVersion), u8(kind));
@@ -215,8 +233,12 @@ export const controlFrames = {
   subscribe: (request: number) => encodeFrame(types.subscribe, u32(request)),
   follow: (request: number, options: { readonly run: string; readonly offset: number; readonly follower: number }) =>
     encodeFrame(types.follow, u32(request), u64(options.offset), ...runName(options.run), u32(options.follower)),
-  input: (request: number, options: { readonly run: string; readonly offset: number; readonly bytes: Uint8Array }) =>
-    encodeFrame(types.input, u32(request), u64(options.offset), ...runName(options.run), options.bytes),
+  input: (request: number, options: InputOrder) => {
+    const offset = options.offset === null ? behindAll : u64(options.offset);
+    return encodeFrame(types.input, u32(request), offset, ...runName(options.run), options.bytes);
+  },
+  resize: (request: number, options: TerminalSize & { readonly run: string }) =>
+    encodeFrame(types.resize, u32(request), u16(options.columns), u16(options.rows), ...runName(options.run)),
   journalState: (request: number, run: string) => encodeFrame(types.journalState, u32(request), ...runName(run)),
   deadline: (request: number, bootMs: number) => encodeFrame(types.deadline, u32(request), u64(bootMs)),
   fence: (request: number, token: number) => encodeFrame(types.fence, u32(request), u64(token)),
@@ -229,15 +251,17 @@ function runName(run: string): [Buffer, Buffer] {
 }
 
 export function runFrame(order: RunRequest): Buffer {
+  const { terminal } = order;
   return runFrameOf(
     order,
-    order.stdinOpen ? runFlags.stdinOpen : 0,
+    (order.stdinOpen ? runFlags.stdinOpen : 0) | (terminal === undefined ? 0 : runFlags.terminal),
     ...order.argv.map((argument) => textField(2, argument)),
     ...Object.entries(order.env).map(([name, value]) => textField(3, `${name}=${value}`)),
     textField(4, order.cwd),
     ...(order.user === undefined ? [] : [textField(5, order.user)]),
     ...(order.timeoutMs === null ? [] : [field(7, u64(order.timeoutMs))]),
     ...(order.graceMs === undefined ? [] : [field(8, u32(order.graceMs))]),
+    ...(terminal === undefined ? [] : [field(11, Buffer.concat([u16(terminal.columns), u16(terminal.rows)]))]),
     ...(order.script === null ? [] : [field(12, order.script)]),
     ...(order.journal === undefined ? [] : journalFields(order.journal)),
   );

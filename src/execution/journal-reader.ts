@@ -6,6 +6,7 @@
  *  - What `read` hands out for a cursor follows it without gap or duplicate; what init has removed is one item `removed`.
  *  - A cursor is a record boundary: `check` refuses any other, and `next` is always one.
  */
+import { readSync } from 'node:fs';
 import { constants, type FileHandle, open, readdir } from 'node:fs/promises';
 import { join } from 'node:path';
 import { MalformedFrame } from '../base/index.ts';
@@ -14,6 +15,8 @@ import { type JournalRecord, parseRecord, recordHeaderBytes, recordLength } from
 
 /** Read at once: whole records of at most this much. */
 const readBytes = 256 * 1024;
+/** Of what was just added: room for the longest record. */
+const tailBytes = 128 * 1024;
 /** Init makes segments of at most 1 MiB; more than this is not one. */
 const segmentLimitBytes = 2 * 1024 * 1024;
 /** 4 GiB in segments of 1 MiB, and some that are being replaced. */
@@ -26,12 +29,15 @@ export interface JournalPart {
   readonly removedBytes: number;
   readonly records: readonly JournalRecord[];
   readonly next: number;
+  /** Only its size ended the read: there is more now. */
+  readonly isFull: boolean;
 }
 
 export class JournalReader {
   readonly #directory: FileHandle;
-  /** The segment that was read last, while there is more in it: the next read needs neither to look for it nor to open it. */
-  #current: { readonly start: number; readonly file: FileHandle } | undefined;
+  /** The segment that was read last, kept open: most reads are of more of it. `isNewest` when it was opened. */
+  #current: { readonly start: number; readonly file: FileHandle; readonly isNewest: boolean } | undefined;
+  #room: Buffer | undefined;
 
   private constructor(directory: FileHandle) {
     this.#directory = directory;
@@ -54,6 +60,22 @@ export class JournalReader {
     await this.#directory.close();
   }
 
+  /** Where about so many bytes of the newest output begin: a record, and how much of it is older. */
+  async newest(bytes: number): Promise<{ readonly cursor: number; readonly skip: number }> {
+    for (let attempt = 0; ; attempt++) {
+      const { first, end } = await this.range();
+      const until = end - bytes;
+      if (until <= first) return { cursor: first, skip: 0 };
+      const segment = (await this.#segments()).findLast((start) => start <= until);
+      const found =
+        segment === undefined
+          ? undefined
+          : await this.#withSegment(segment, (file) => walk(file, { from: segment, until, stop: 'before' }));
+      if (found !== undefined) return { cursor: found, skip: Math.max(0, until - found - recordHeaderBytes) };
+      if (attempt >= attemptsMax) throw vanishing();
+    }
+  }
+
   /** What is kept, as far as whole records go. */
   async range(): Promise<{ readonly first: number; readonly end: number }> {
     for (let attempt = 0; ; attempt++) {
@@ -69,10 +91,9 @@ export class JournalReader {
 
   /** Refuses a cursor that is beyond the end, or within a record. One that is before what is kept is good. */
   async check(cursor: number): Promise<void> {
-    if (cursor === 0) return;
     for (let attempt = 0; ; attempt++) {
       const segments = await this.#segments();
-      if (cursor < (segments[0] ?? 0)) return;
+      if (cursor === 0 || cursor < (segments[0] ?? 0)) return;
       const segment = segments.findLast((start) => start <= cursor);
       if (segment === undefined) throw badCursor(cursor);
       const reached = await this.#withSegment(segment, (file) => walk(file, { from: segment, until: cursor }));
@@ -89,7 +110,7 @@ export class JournalReader {
     for (let attempt = 0; ; attempt++) {
       const segments = await this.#segments();
       const first = segments[0];
-      if (first === undefined) return { removedBytes: 0, records: [], next: cursor };
+      if (first === undefined) return { removedBytes: 0, records: [], next: cursor, isFull: false };
       const from = Math.max(cursor, first);
       const index = segments.findLastIndex((start) => start <= from);
       const part = await this.#readSegment(segments[index]!, { from, following: segments[index + 1] });
@@ -102,32 +123,39 @@ export class JournalReader {
   async #readSegment(
     segment: number,
     options: { readonly from: number; readonly following: number | undefined },
-  ): Promise<{ records: JournalRecord[]; next: number } | undefined> {
+  ): Promise<Omit<JournalPart, 'removedBytes'> | undefined> {
     const { from, following } = options;
-    const file = await this.#openSegment(segment);
+    await this.#letGo();
+    const file = await this.#open(segment);
     if (file === undefined) return undefined;
-    this.#current = { start: segment, file };
-    const { records, next } = recordsIn(await readAt(file, from - segment), from);
-    if (records.length === 0) await this.#letGo();
+    this.#current = { start: segment, file, isNewest: following === undefined };
+    const bytes = await readAt(file, { position: from - segment, length: readBytes });
+    const { records, next } = recordsIn(bytes, from);
     if (following !== undefined && next > following) throw new MalformedFrame('A segment reaches into the next one.');
     // The list may be older than what was read, so a segment that ends early was not yet complete, or it is broken.
     if (records.length === 0 && following !== undefined) {
       throw new MalformedFrame(`A journal has a gap at ${next}; the next segment begins at ${following}.`);
     }
-    return { records, next };
+    return { records, next, isFull: bytes.byteLength === readBytes };
   }
 
-  /** More of the segment that was read last. One that init has removed meanwhile is still there for who holds it. */
+  /** More of the segment that was read last; `undefined` when that is nothing. One that init has removed is still there for who holds it. */
   async #readOn(cursor: number): Promise<JournalPart | undefined> {
-    const current = this.#current;
-    if (current === undefined) return undefined;
-    const position = cursor - current.start;
-    if (position >= 0 && position < segmentLimitBytes) {
-      const { records, next } = recordsIn(await readAt(current.file, position), cursor);
-      if (records.length > 0) return { removedBytes: 0, records, next };
-    }
-    await this.#letGo();
-    return undefined;
+    if (this.#current === undefined) return undefined;
+    const { start, file, isNewest } = this.#current;
+    const position = cursor - start;
+    if (position < 0 || position >= segmentLimitBytes) return undefined;
+    const length = isNewest ? tailBytes : readBytes;
+    const bytes = isNewest ? this.#readNow(file, position) : await readAt(file, { position, length });
+    const part = recordsIn(bytes, cursor);
+    return part.records.length === 0 ? undefined : { removedBytes: 0, ...part, isFull: bytes.byteLength === length };
+  }
+
+  /** The kernel has what was just written in memory: to hand this to a thread takes many times longer than to do it. */
+  #readNow(file: FileHandle, position: number): Buffer {
+    this.#room ??= Buffer.allocUnsafe(tailBytes);
+    const count = readSync(file.fd, this.#room, 0, tailBytes, position);
+    return Buffer.from(this.#room.subarray(0, count));
   }
 
   async #letGo(): Promise<void> {
@@ -151,7 +179,7 @@ export class JournalReader {
   }
 
   async #withSegment<Result>(start: number, work: (file: FileHandle) => Promise<Result>): Promise<Result | undefined> {
-    const file = await this.#openSegment(start);
+    const file = await this.#open(start);
     if (file === undefined) return undefined;
     try {
       return await work(file);
@@ -160,8 +188,8 @@ export class JournalReader {
     }
   }
 
-  /** `undefined` when it is gone. */
-  async #openSegment(start: number): Promise<FileHandle | undefined> {
+  /** `undefined` when it is gone. The caller closes it. */
+  async #open(start: number): Promise<FileHandle | undefined> {
     let file: FileHandle;
     try {
       // A FIFO of this name must not hold us, and a symlink must not lead us.
@@ -171,13 +199,14 @@ export class JournalReader {
       if (isCode(error, 'ENOENT')) return undefined;
       throw error;
     }
-    const isSegment = await file.stat().then(
-      (stat) => stat.isFile() && stat.size <= segmentLimitBytes,
-      () => false,
-    );
-    if (isSegment) return file;
-    await file.close();
-    throw new MalformedFrame('A segment is no file of a journal.');
+    try {
+      const stat = await file.stat();
+      if (stat.isFile() && stat.size <= segmentLimitBytes) return file;
+      throw new MalformedFrame('A segment is no file of a journal.');
+    } catch (error) {
+      await file.close();
+      throw error;
+    }
   }
 
   /** Through the descriptor: a directory that is renamed or replaced meanwhile is still the same one. */
@@ -186,8 +215,17 @@ export class JournalReader {
   }
 }
 
-/** The whole records in these bytes, which begin at `from`. */
-function recordsIn(bytes: Buffer, from: number): { readonly records: JournalRecord[]; readonly next: number } {
+async function readAt(
+  file: FileHandle,
+  { position, length }: { readonly position: number; readonly length: number },
+): Promise<Buffer> {
+  const bytes = Buffer.allocUnsafe(length);
+  const { bytesRead } = await file.read(bytes, 0, length, position);
+  return bytes.subarray(0, bytesRead);
+}
+
+/** Whole records, the first of which begins at `from`. */
+function recordsIn(bytes: Buffer, from: number): { records: JournalRecord[]; next: number } {
   const records: JournalRecord[] = [];
   let next = from;
   for (;;) {
@@ -198,14 +236,14 @@ function recordsIn(bytes: Buffer, from: number): { readonly records: JournalReco
   }
 }
 
-async function readAt(file: FileHandle, position: number): Promise<Buffer> {
-  const bytes = Buffer.allocUnsafe(readBytes);
-  const { bytesRead } = await file.read(bytes, 0, readBytes, position);
-  return bytes.subarray(0, bytesRead);
-}
-
-/** Goes from record to record; answers with the first boundary at or behind `until`, or the end of the last whole record. */
-async function walk(file: FileHandle, range: { readonly from: number; readonly until: number }): Promise<number> {
+/**
+ * Goes from record to record; answers with the first boundary at or behind `until` (or the last one at or before it), or the end of the last
+ * whole record.
+ */
+async function walk(
+  file: FileHandle,
+  range: { readonly from: number; readonly until: number; readonly stop?: 'before' },
+): Promise<number> {
   const { size } = await file.stat();
   const bytes = Buffer.allocUnsafe(Math.min(size, segmentLimitBytes));
   const { bytesRead } = await file.read(bytes, 0, bytes.byteLength, 0);
@@ -213,6 +251,7 @@ async function walk(file: FileHandle, range: { readonly from: number; readonly u
   while (range.from + at < range.until && at + recordHeaderBytes <= bytesRead) {
     const length = recordLength(bytes, at);
     if (at + length > bytesRead) break;
+    if (range.stop === 'before' && range.from + at + length > range.until) break;
     at += length;
   }
   return range.from + at;

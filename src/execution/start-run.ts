@@ -6,7 +6,7 @@
 import type { Socket } from 'node:net';
 import { constants } from 'node:os';
 import { FrameReader } from '../base/index.ts';
-import { PlatformError, type StartProcessOrder } from '../protocol/index.ts';
+import { type Command, PlatformError, type TerminalSize } from '../protocol/index.ts';
 import type { InitClient } from './init-client.ts';
 import {
   connectionKinds,
@@ -19,7 +19,7 @@ import {
   runFrame,
 } from './init-protocol.ts';
 import { runRefusal } from './run-refusals.ts';
-import { absoluteCwd, checkRunOrder, runRequestOf } from './run-request.ts';
+import { absoluteCwd, checkRunOrder, type RunOrder, runRequestOf } from './run-request.ts';
 import type { Shell } from './shell-command.ts';
 
 const startTimeoutMs = 30_000;
@@ -31,28 +31,40 @@ export interface StartRunContext {
   readonly token: number;
 }
 
-/** Answers with the pid inside. `operation_in_doubt`: this process was started before. */
-export async function startRun(context: StartRunContext, order: StartProcessOrder): Promise<number> {
-  const run = { ...order, runId: order.processId };
-  checkRunOrder(run);
+export interface StartRunOrder extends Omit<RunOrder, 'command'> {
+  /** null: a shell, and nothing for it to run. */
+  readonly command: Command | null;
+  readonly leaseToken: number | null;
+  readonly stdinOpen: boolean;
+  readonly graceMs: number;
+  readonly keepBytes: number;
+  /** Its streams are a terminal. */
+  readonly terminal?: TerminalSize;
+}
+
+/** Answers with the pid inside. `operation_in_doubt`: this run was started before. */
+export async function startRun(context: StartRunContext, order: StartRunOrder): Promise<number> {
+  const runWith = (shell: Shell) => ({ ...order, command: order.command ?? [`/bin/${shell}`] });
+  checkRunOrder(runWith('bash'));
   const attempt = (shell: Shell) => {
     const { sandboxEnv } = context;
     const token = order.leaseToken ?? context.token;
     const request: RunRequest = {
-      ...runRequestOf({ order: run, shell, sandboxEnv, token, stdinOpen: order.stdinOpen }),
+      ...runRequestOf({ order: runWith(shell), shell, sandboxEnv, token, stdinOpen: order.stdinOpen }),
       graceMs: order.graceMs,
-      journal: { name: order.processId, limitBytes: order.keepBytes },
+      journal: { name: order.runId, limitBytes: order.keepBytes },
+      terminal: order.terminal,
     };
     return startOnConnection(context.client.openRun(), runFrame(request));
   };
   let answer = await attempt('bash');
   // Refused before anything ran, so the same run may be tried again with the other shell.
-  if (answer.kind === 'refused' && typeof order.command === 'string' && isMissing(answer.refusal)) {
+  if (answer.kind === 'refused' && !Array.isArray(order.command) && isMissing(answer.refusal)) {
     answer = await attempt('sh');
   }
   if (answer.kind === 'started') return answer.pid;
   const { user, leaseToken } = order;
-  throw runRefusal({ runId: run.runId, user, leaseToken, cwd: absoluteCwd(order.cwd) }, answer.refusal);
+  throw runRefusal({ runId: order.runId, user, leaseToken, cwd: absoluteCwd(order.cwd) }, answer.refusal);
 }
 
 export type StartAnswer =

@@ -7,7 +7,7 @@
  *  - A reader that leaves while it waits leaves at most one question behind for each place, however many come and go.
  */
 import { setTimeout as delay } from 'node:timers/promises';
-import type { ControlConnection, InitClient, RunEntry } from '../execution/index.ts';
+import type { ControlConnection, InitClient, InputOrder, RunEntry } from '../execution/index.ts';
 import { PlatformError } from '../protocol/index.ts';
 
 const reopenPauseMs = 50;
@@ -89,7 +89,7 @@ export class ProcessFeed {
     return question;
   }
 
-  input(order: { readonly run: string; readonly offset: number; readonly bytes: Uint8Array }): Promise<void> {
+  input(order: InputOrder): Promise<void> {
     return this.#ask((connection) => connection.input(order));
   }
 

@@ -6,7 +6,7 @@
  *  - While a live reader takes what it is given, init holds the process back rather than remove what the reader has not seen. One that
  *    takes nothing for `stallMs` holds nobody.
  */
-import { JournalReader, type JournalRecord } from '../execution/index.ts';
+import { JournalReader, type JournalRecord, watcherNumber } from '../execution/index.ts';
 import { type FollowProcessOrder, PlatformError, type ProcessItem } from '../protocol/index.ts';
 import { exitOf, type ProcessEntry } from './process-entry.ts';
 import type { Follower } from './process-feed.ts';
@@ -16,10 +16,13 @@ import type { ProcessTable } from './process-table.ts';
 const holdMs = 2_000;
 const stallMs = 60_000;
 
+/** `holds`: whether the process waits for a reader that is behind; else such a reader loses what is removed meanwhile. */
+type FollowFrom = Pick<FollowProcessOrder, 'cursor' | 'live'> & { readonly holds?: boolean };
+
 export async function* followProcess(
   table: ProcessTable,
   entry: ProcessEntry,
-  order: Pick<FollowProcessOrder, 'cursor' | 'live'>,
+  order: FollowFrom,
   signal: AbortSignal,
 ): AsyncGenerator<ProcessItem, void> {
   const reader = await JournalReader.open(table.journalOf(entry.record.processId));
@@ -57,7 +60,9 @@ class Follow {
 
   async *items(cursor: number): AsyncGenerator<ProcessItem, void> {
     const { table, entry, reader, hold, signal, live } = this.#parts;
-    for (let at = cursor; !signal.aborted; ) {
+    for (let at = cursor, isBehind = true; !signal.aborted; ) {
+      // Init knows when there is more; a look at the files that finds nothing costs more than the question.
+      if (!isBehind && live && entry.isLive) await hold.more(at, signal);
       // Looked at before the read: what was written until then is in it.
       const isOver = !entry.isLive;
       const part = await reader?.read(at);
@@ -71,6 +76,7 @@ class Follow {
         yield itemOf(entry, record);
         if (record.kind === 'tree ended' || signal.aborted) return;
       }
+      isBehind = part === undefined || part.records.length === 0 || part.isFull;
       if (part !== undefined && part.records.length > 0) continue;
       if (isOver && (await table.isComplete(entry, at))) return yield* unseenEnd(entry, at);
       if (!live) return;
@@ -118,12 +124,13 @@ class Hold {
   #movedAt = performance.now();
   #isAsking = false;
 
-  constructor(table: ProcessTable, entry: ProcessEntry, order: Pick<FollowProcessOrder, 'cursor' | 'live'>) {
+  constructor(table: ProcessTable, entry: ProcessEntry, order: FollowFrom) {
     this.#table = table;
     this.#entry = entry;
     this.#at = order.cursor;
-    const isHeld = order.live && entry.isLive && !table.isOver;
-    this.#follower = isHeld ? table.feed.newFollower() : { number: 0 };
+    const { holds = true } = order;
+    const isHeld = holds && order.live && entry.isLive && !table.isOver;
+    this.#follower = isHeld ? table.feed.newFollower() : { number: holds ? 0 : watcherNumber };
     if (!isHeld) return;
     void this.#tell();
     this.#timer = setInterval(() => void this.#tell(), holdMs);

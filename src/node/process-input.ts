@@ -3,7 +3,7 @@
  * caller hears of it. A repeat with the same offset is harmless.
  */
 import { setTimeout as delay } from 'node:timers/promises';
-import { InitRefusal, inputLimitBytes, refusalCodes } from '../execution/index.ts';
+import { InitRefusal, type InputOrder, inputLimitBytes, refusalCodes } from '../execution/index.ts';
 import { isPlatformError, PlatformError, type WriteStdinOrder } from '../protocol/index.ts';
 import type { ProcessEntry } from './process-entry.ts';
 import type { ProcessTable } from './process-table.ts';
@@ -45,13 +45,20 @@ export async function writeInput(
 
 async function send(table: ProcessTable, entry: ProcessEntry, bytes: Uint8Array): Promise<void> {
   const { processId, stdinOffset } = entry.record;
+  await offerInput(table, { run: processId, offset: stdinOffset, bytes });
+  entry.record = { ...entry.record, stdinOffset: stdinOffset + bytes.byteLength };
+  await table.save(entry);
+}
+
+/** Answers when it is all taken. Calls that are made one after another arrive in that order. */
+export async function offerInput(table: ProcessTable, input: InputOrder): Promise<void> {
   const over = new AbortController();
   const late = delay(takeMs, 'late' as const, { signal: over.signal }).catch(() => 'late' as const);
   try {
-    const taken = table.feed.input({ run: processId, offset: stdinOffset, bytes });
+    const taken = table.feed.input(input);
     if ((await Promise.race([taken, late])) === 'late') {
       taken.catch(() => {});
-      const details = { offset: stdinOffset };
+      const details = { offset: input.offset };
       const message =
         'The process does not read its input. Repeat it from this offset; what it takes until then is not taken twice.';
       throw new PlatformError('outcome_unknown', message, { details });
@@ -65,8 +72,6 @@ async function send(table: ProcessTable, entry: ProcessEntry, bytes: Uint8Array)
   } finally {
     over.abort();
   }
-  entry.record = { ...entry.record, stdinOffset: stdinOffset + bytes.byteLength };
-  await table.save(entry);
 }
 
 function closed(): PlatformError {

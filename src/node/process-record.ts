@@ -1,12 +1,12 @@
 /**
- * What a node keeps about one process: a small file in `processes/` of the sandbox's directory, written before the process is started
- * and removed when it could not be. It is not synced: a machine that loses it has lost the process too, and its life is over.
+ * What a node keeps about one process or terminal: a small file in `processes/` or `terminals/` of the sandbox's directory, written before
+ * it is started and removed when it could not be. It is not synced: a machine that loses it has lost the process too, and its life is over.
  */
 import { mkdir, readdir, readFile, rm } from 'node:fs/promises';
 import { join } from 'node:path';
 import { z } from 'zod';
-import { prepareFile } from '../base/index.ts';
-import { idSchema, isId, type NodeProcess, type ProcessId } from '../protocol/index.ts';
+import { assert, prepareFile } from '../base/index.ts';
+import { idSchema, isId, type NodeProcess, type ProcessId, type TerminalId } from '../protocol/index.ts';
 
 const formatVersion = 1;
 const count = z.int().nonnegative();
@@ -23,7 +23,7 @@ const exitSchema = z.strictObject({
 
 const recordSchema = z.strictObject({
   format: z.literal(formatVersion),
-  processId: idSchema('process'),
+  processId: z.union([idSchema('process'), idSchema('terminal')]),
   generation: z.int().positive(),
   /** Grows with every process of the sandbox. */
   sequence: count,
@@ -47,12 +47,23 @@ const recordSchema = z.strictObject({
   treeEndedAtMs: count.nullable(),
   /** Of the output, once the tree has ended. */
   output: z.strictObject({ first: count, end: count }).nullable(),
+  /** Of a terminal: the size that was last set. */
+  terminal: z.strictObject({ columns: count, rows: count }).optional(),
 });
 
 export type ProcessRecord = z.infer<typeof recordSchema>;
+export type RunKind = 'process' | 'terminal';
+export type RunId = ProcessId | TerminalId;
 
-export function processesDirectory(sandboxDirectory: string): string {
-  return join(sandboxDirectory, 'processes');
+const directoryNames: Readonly<Record<RunKind, string>> = { process: 'processes', terminal: 'terminals' };
+
+export function processesDirectory(sandboxDirectory: string, kind: RunKind = 'process'): string {
+  return join(sandboxDirectory, directoryNames[kind]);
+}
+
+function recordPath(sandboxDirectory: string, id: RunId): string {
+  const kind = isId('terminal', id) ? 'terminal' : 'process';
+  return join(processesDirectory(sandboxDirectory, kind), `${id}.json`);
 }
 
 /** Init makes one directory in it for each process. */
@@ -61,18 +72,18 @@ export function journalsDirectory(sandboxDirectory: string): string {
 }
 
 export async function writeProcessRecord(sandboxDirectory: string, record: ProcessRecord): Promise<void> {
-  const path = join(processesDirectory(sandboxDirectory), `${record.processId}.json`);
+  const path = recordPath(sandboxDirectory, record.processId);
   const prepared = await prepareFile(path, `${JSON.stringify(record)}\n`, { mode: 0o600, durable: false });
   await prepared.commit();
 }
 
-export async function removeProcessRecord(sandboxDirectory: string, processId: ProcessId): Promise<void> {
-  await rm(join(processesDirectory(sandboxDirectory), `${processId}.json`), { force: true });
+export async function removeProcessRecord(sandboxDirectory: string, processId: RunId): Promise<void> {
+  await rm(recordPath(sandboxDirectory, processId), { force: true });
 }
 
 /** Every record that can be read, the oldest first; what cannot be read is of no process and is removed. */
-export async function readProcessRecords(sandboxDirectory: string): Promise<ProcessRecord[]> {
-  const directory = processesDirectory(sandboxDirectory);
+export async function readProcessRecords(sandboxDirectory: string, kind: RunKind): Promise<ProcessRecord[]> {
+  const directory = processesDirectory(sandboxDirectory, kind);
   await mkdir(directory, { recursive: true, mode: 0o700 });
   const records: ProcessRecord[] = [];
   for (const name of await readdir(directory)) {
@@ -83,15 +94,15 @@ export async function readProcessRecords(sandboxDirectory: string): Promise<Proc
   return records.sort((a, b) => a.sequence - b.sequence);
 }
 
-export async function hasProcesses(sandboxDirectory: string): Promise<boolean> {
-  const names = await readdir(processesDirectory(sandboxDirectory)).catch(() => []);
+export async function hasProcesses(sandboxDirectory: string, kind: RunKind): Promise<boolean> {
+  const names = await readdir(processesDirectory(sandboxDirectory, kind)).catch(() => []);
   return names.length > 0;
 }
 
 /** Names of journals that are there, whether or not a record knows them. */
-export async function listJournals(sandboxDirectory: string): Promise<ProcessId[]> {
+export async function listJournals(sandboxDirectory: string, kind: RunKind): Promise<RunId[]> {
   const names: string[] = await readdir(journalsDirectory(sandboxDirectory)).catch(() => []);
-  return names.filter((name): name is ProcessId => isId('process', name));
+  return names.filter((name): name is RunId => isId(kind, name));
 }
 
 async function readOne(path: string): Promise<ProcessRecord | undefined> {
@@ -104,6 +115,7 @@ async function readOne(path: string): Promise<ProcessRecord | undefined> {
 
 export function processOf(record: ProcessRecord, output: NodeProcess['output']): NodeProcess {
   const { processId, generation, name, sessionId, command, cwd, user, startedAtMs } = record;
+  assert(isId('process', processId));
   return {
     ...{ processId, generation, name, sessionId, command, cwd, user, startedAtMs, output },
     ...{ exit: record.exit, treeEndedAtMs: record.treeEndedAtMs, stdinOpen: record.stdinOpen },

@@ -4,8 +4,14 @@ import { join } from 'node:path';
 import { afterEach, beforeEach, expect, test } from 'vitest';
 import { journalRecord, segmentName } from '../../test/support/journal-records.ts';
 import { silentLogger } from '../base/index.ts';
-import { newId, type ProcessId } from '../protocol/index.ts';
-import { journalsDirectory, type ProcessRecord, processesDirectory, writeProcessRecord } from './process-record.ts';
+import { newId } from '../protocol/index.ts';
+import {
+  journalsDirectory,
+  type ProcessRecord,
+  processesDirectory,
+  type RunId,
+  writeProcessRecord,
+} from './process-record.ts';
 import { ProcessTable, retention } from './process-table.ts';
 
 const nowMs = 10 * retention.endedMs;
@@ -46,7 +52,7 @@ async function keep(...records: readonly ProcessRecord[]): Promise<void> {
   for (const one of records) await writeProcessRecord(directory, one);
 }
 
-async function writeJournalOf(processId: ProcessId, ...records: readonly Buffer[]): Promise<void> {
+async function writeJournalOf(processId: RunId, ...records: readonly Buffer[]): Promise<void> {
   await mkdir(join(journalsDirectory(directory), processId));
   await writeFile(join(journalsDirectory(directory), processId, segmentName(0)), Buffer.concat(records));
 }

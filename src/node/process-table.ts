@@ -1,5 +1,5 @@
 /**
- * The processes of one life of one sandbox: what is on disk, what init tells, and what is forgotten when.
+ * The processes, or the terminals, of one life of one sandbox: what is on disk, what init tells, and what is forgotten when.
  *
  * Invariants:
  *  - Every entry has a record on disk, written before the process was started.
@@ -9,13 +9,15 @@
 import { join } from 'node:path';
 import { type Clock, KeyedMutex, type Logger } from '../base/index.ts';
 import { type ControlConnection, type InitClient, JournalReader, type RunEntry } from '../execution/index.ts';
-import { isId, type OutputRange, PlatformError, type ProcessId } from '../protocol/index.ts';
+import { isId, type OutputRange, PlatformError } from '../protocol/index.ts';
 import { exitOf, ProcessEntry, unseenExit } from './process-entry.ts';
 import { ProcessFeed } from './process-feed.ts';
 import {
   journalsDirectory,
   listJournals,
   type ProcessRecord,
+  type RunId,
+  type RunKind,
   readProcessRecords,
   removeProcessRecord,
   writeProcessRecord,
@@ -26,6 +28,9 @@ export const retention = { ended: 500, endedMs: 24 * 3600 * 1000, endedBytes: 10
 
 export interface TableOptions {
   readonly directory: string;
+  /** Each kind has records and a table of its own. */
+  readonly kind?: RunKind;
+  readonly retention?: Record<keyof typeof retention, number>;
   readonly generation: number;
   /** `undefined`: the life is over. */
   readonly client: InitClient | undefined;
@@ -37,17 +42,21 @@ export interface TableOptions {
 
 export class ProcessTable {
   readonly #options: TableOptions;
-  readonly #live = new Map<ProcessId, ProcessEntry>();
-  readonly #ended = new Map<ProcessId, ProcessEntry>();
+  readonly #kind: RunKind;
+  readonly #retention: Record<keyof typeof retention, number>;
+  readonly #live = new Map<RunId, ProcessEntry>();
+  readonly #ended = new Map<RunId, ProcessEntry>();
   readonly #work = new Set<Promise<void>>();
   /** Guards the file of one record: writers share a temporary name. Rank 4; nothing is taken inside. */
-  readonly #fileLock = new KeyedMutex<ProcessId>();
+  readonly #fileLock = new KeyedMutex<RunId>();
   readonly #over = new AbortController();
   #feed: ProcessFeed | undefined;
   #sequence = 0;
 
   private constructor(options: TableOptions) {
     this.#options = options;
+    this.#kind = options.kind ?? 'process';
+    this.#retention = options.retention ?? retention;
   }
 
   static async open(options: TableOptions): Promise<ProcessTable> {
@@ -95,20 +104,20 @@ export class ProcessTable {
   }
 
   find(process: string): ProcessEntry | undefined {
-    if (isId('process', process)) return this.#live.get(process) ?? this.#ended.get(process);
+    if (isId(this.#kind, process)) return this.#live.get(process) ?? this.#ended.get(process);
     return this.inOrder().find(({ record }) => record.name === process);
   }
 
   get(process: string): ProcessEntry {
     const found = this.find(process);
     if (found !== undefined) return found;
-    throw new PlatformError('process_not_found', `There is no process "${process}" in this sandbox.`);
+    throw new PlatformError(`${this.#kind}_not_found`, `There is no ${this.#kind} "${process}" in this sandbox.`);
   }
 
   /** Takes the name before the first await, so that two starts with one name cannot both have it. */
   async add(record: Omit<ProcessRecord, 'sequence'>): Promise<ProcessEntry> {
     const { name, processId } = record;
-    if (name !== null && [...this.#live.values()].some((entry) => entry.record.name === name)) {
+    if (name !== null && this.live.some((entry) => entry.record.name === name && !this.#isNameFree(entry))) {
       throw new PlatformError('process_exists', `A process named "${name}" runs.`, { details: { name } });
     }
     const entry = new ProcessEntry({ ...record, sequence: ++this.#sequence });
@@ -149,7 +158,7 @@ export class ProcessTable {
     await this.#options.removeTree(this.journalOf(processId));
   }
 
-  journalOf(processId: ProcessId): string {
+  journalOf(processId: RunId): string {
     return join(journalsDirectory(this.directory), processId);
   }
 
@@ -199,21 +208,27 @@ export class ProcessTable {
 
   /** Removes ended ones beyond what is kept: the oldest ends first. */
   async trim(): Promise<void> {
-    const oldestMs = this.#options.clock.nowMs() - retention.endedMs;
+    const kept = this.#retention;
+    const oldestMs = this.#options.clock.nowMs() - kept.endedMs;
     let bytes = 0;
-    let kept = 0;
+    let count = 0;
     for (const entry of [...this.#ended.values()].reverse()) {
       const { treeEndedAtMs, output } = entry.record;
       bytes += output === null ? 0 : output.end - output.first;
-      kept++;
-      const isKept = kept <= retention.ended && bytes <= retention.endedBytes && (treeEndedAtMs ?? 0) >= oldestMs;
+      count++;
+      const isKept = count <= kept.ended && bytes <= kept.endedBytes && (treeEndedAtMs ?? 0) >= oldestMs;
       if (!isKept && entry.followers === 0) await this.remove(entry);
     }
   }
 
+  /** A terminal is over with its program, whatever still runs of its tree. */
+  #isNameFree({ record }: ProcessEntry): boolean {
+    return this.#kind === 'terminal' && record.exit !== null;
+  }
+
   async #load(): Promise<void> {
-    const known = new Set<ProcessId>();
-    const records = await readProcessRecords(this.directory);
+    const known = new Set<RunId>();
+    const records = await readProcessRecords(this.directory, this.#kind);
     // In the order they ended, which is the order in which they are forgotten.
     records.sort((a, b) => (a.treeEndedAtMs ?? 0) - (b.treeEndedAtMs ?? 0) || a.sequence - b.sequence);
     for (const record of records) {
@@ -225,7 +240,7 @@ export class ProcessTable {
       this.#sequence = Math.max(this.#sequence, record.sequence);
       (record.treeEndedAtMs === null ? this.#live : this.#ended).set(record.processId, new ProcessEntry(record));
     }
-    for (const name of await listJournals(this.directory)) {
+    for (const name of await listJournals(this.directory, this.#kind)) {
       if (!known.has(name)) await this.#options.removeTree(this.journalOf(name));
     }
   }
@@ -243,7 +258,7 @@ export class ProcessTable {
   }
 
   #take(run: RunEntry): void {
-    const entry = isId('process', run.run) ? this.#live.get(run.run) : undefined;
+    const entry = isId(this.#kind, run.run) ? this.#live.get(run.run) : undefined;
     if (entry === undefined) return;
     entry.take(run);
     this.#inBackground(run.state === 'ended' ? this.#endTree(entry) : this.save(entry));

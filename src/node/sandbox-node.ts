@@ -9,19 +9,9 @@
 import { randomBytes } from 'node:crypto';
 import { rename } from 'node:fs/promises';
 import { join } from 'node:path';
-import {
-  AtMost,
-  type Clock,
-  type DirectoryLock,
-  KeyedMutex,
-  type Logger,
-  noFaults,
-  SystemClock,
-  silentLogger,
-  syncDirectory,
-} from '../base/index.ts';
+import { AtMost, type Clock, KeyedMutex, type Logger, noFaults, silentLogger, syncDirectory } from '../base/index.ts';
 import { exec, findRun, type InitClient } from '../execution/index.ts';
-import { Cgroups, listListeningSockets, Spawner } from '../isolation/index.ts';
+import { listListeningSockets } from '../isolation/index.ts';
 import { HostTemplate } from '../layers/index.ts';
 import {
   type ApplySettingsOrder,
@@ -48,9 +38,9 @@ import { rethrowDiskFull } from './disk-full.ts';
 import { EventFeed } from './event-feed.ts';
 import { FileCalls } from './file-calls.ts';
 import { IdSlots } from './id-slots.ts';
-import { type NodeIdentity, openNodeDirectory } from './node-directory.ts';
 import type { SandboxNodeOptions } from './node-options.ts';
-import { NodePaths } from './node-paths.ts';
+import { type NodeParts, openNodeParts } from './node-parts.ts';
+import type { NodePaths } from './node-paths.ts';
 import { type NodeRecord, viewOf, writeRecord } from './node-record.ts';
 import { admitExec, decideCreate, decideSettings, decideStart, refuseOlderLife } from './order-rules.ts';
 import { PortCalls } from './port-calls.ts';
@@ -58,8 +48,8 @@ import { recoverSandboxes, runningOf } from './recovery.ts';
 import { clearEarlierLife, readEndReason, writeMetadata } from './sandbox-files.ts';
 import { SandboxLives } from './sandbox-lives.ts';
 import { SandboxMaking } from './sandbox-making.ts';
-import { SandboxNetworks } from './sandbox-networks.ts';
-import { SandboxProcesses } from './sandbox-processes.ts';
+import { SandboxProcesses, type SandboxProcessesOptions } from './sandbox-processes.ts';
+import { SandboxTerminals } from './sandbox-terminals.ts';
 import { SettingsFiles } from './settings-files.ts';
 import { SpareDirectories } from './spare-directories.ts';
 
@@ -73,19 +63,8 @@ interface Sandbox {
   client: InitClient | undefined;
 }
 
-interface Parts {
-  readonly options: SandboxNodeOptions;
-  readonly identity: NodeIdentity;
-  readonly lock: DirectoryLock;
-  readonly spawner: Spawner;
-  readonly cgroups: Cgroups;
-  readonly networks: SandboxNetworks;
-  readonly paths: NodePaths;
-  readonly clock: Clock;
-}
-
 export class SandboxNode implements NodeApi {
-  readonly #parts: Parts;
+  readonly #parts: NodeParts;
   readonly #clock: Clock;
   readonly #log: Logger;
   readonly #paths: NodePaths;
@@ -111,11 +90,12 @@ export class SandboxNode implements NodeApi {
     get: (sandboxId) => this.#get(sandboxId),
     listening: (sandboxId, options) => listListeningSockets(this.#parts.cgroups.groupOf(sandboxId), options),
   });
+  readonly terminals: SandboxTerminals;
   readonly #background = new Set<Promise<void>>();
   #creating = 0;
   #closing: Promise<void> | undefined;
 
-  private constructor(parts: Parts) {
+  private constructor(parts: NodeParts) {
     const { options } = parts;
     this.#parts = parts;
     this.#clock = parts.clock;
@@ -133,7 +113,7 @@ export class SandboxNode implements NodeApi {
       faults: this.#faults,
       log: this.#log,
     });
-    this.#processes = new SandboxProcesses({
+    const tables: SandboxProcessesOptions = {
       get: (sandboxId) => {
         this.#refuseWhenClosing();
         return { ...this.#get(sandboxId), directory: this.#paths.sandbox(sandboxId) };
@@ -142,28 +122,18 @@ export class SandboxNode implements NodeApi {
       log: this.#log,
       faults: this.#faults,
       removeTree: (path) => this.#lives.removeTree(path),
-    });
+    };
+    this.#processes = new SandboxProcesses(tables);
+    this.terminals = new SandboxTerminals(tables);
   }
 
   /** Finds every sandbox again that is on disk, alive or not. Refuses when another process uses the directory. */
-  static async open(options: SandboxNodeOptions): Promise<SandboxNode> {
-    const { identity, lock, dataDirectory } = await openNodeDirectory(options.dataDirectory);
-    const spawner = new Spawner({ program: options.initProgram, directory: dataDirectory });
-    try {
-      const paths = new NodePaths({ dataDirectory, layersDirectory: options.layersDirectory });
-      await spawner.ready();
-      const cgroups = await Cgroups.open({ dataDirectory });
-      const clock = options.clock ?? new SystemClock();
-      const { log = silentLogger, faults = noFaults } = options;
-      const networks = new SandboxNetworks({ ...options, dataDirectory, spawner, cgroups, log, faults });
-      const node = new SandboxNode({ options, identity, lock, spawner, cgroups, networks, paths, clock });
+  static open(options: SandboxNodeOptions): Promise<SandboxNode> {
+    return openNodeParts(options, async (parts) => {
+      const node = new SandboxNode(parts);
       await node.#recover();
       return node;
-    } catch (error) {
-      await spawner.close();
-      await lock.release();
-      throw error;
-    }
+    });
   }
 
   /** Lets go of everything; the sandboxes go on. May be called twice. */
@@ -348,7 +318,7 @@ export class SandboxNode implements NodeApi {
     }
     Object.assign(sandbox, { record: next, client });
     this.#follow(sandbox);
-    this.#inBackground(this.#processes.resume(order));
+    this.#resume(order);
     await this.#faults.hit('node-start-before-answer');
     return viewOf(next);
   }
@@ -361,7 +331,7 @@ export class SandboxNode implements NodeApi {
     await this.#faults.hit('node-end-before-record');
     sandbox.record = { ...record, generation, life: record.life.kind === 'ended' ? record.life : life };
     sandbox.client = undefined;
-    await this.#processes.lifeEnded(record.mark.sandboxId);
+    await this.#endTables(record.mark.sandboxId);
     await client?.close();
     try {
       await writeRecord(this.#paths.sandbox(record.mark.sandboxId), sandbox.record);
@@ -380,11 +350,13 @@ export class SandboxNode implements NodeApi {
   async #deleteLocked(sandboxId: SandboxId, sandbox: Sandbox): Promise<void> {
     const { record, client } = sandbox;
     await this.#lives.clear(sandboxId);
+    // What cannot be written is about to be removed.
+    await this.#endTables(sandboxId).catch((error: unknown) => this.#log.warn('An end was not kept.', { error }));
     await this.#faults.hit('node-delete-before-trash');
     const trash = join(this.#paths.trash, `${sandboxId}-${randomBytes(6).toString('hex')}`);
     await rename(this.#paths.sandbox(sandboxId), trash);
     this.#sandboxes.delete(sandboxId);
-    await this.#processes.forget(sandboxId);
+    await Promise.all([this.#processes.forget(sandboxId), this.terminals.forget(sandboxId)]);
     await this.#settings.forget(this.#paths.sandbox(sandboxId));
     sandbox.client = undefined;
     this.#slots.release(record.slot);
@@ -437,7 +409,7 @@ export class SandboxNode implements NodeApi {
       const { mark, generation } = sandbox.record;
       this.#sandboxes.set(mark.sandboxId, sandbox);
       this.#follow(sandbox);
-      this.#inBackground(this.#processes.resume({ sandboxId: mark.sandboxId, generation }));
+      this.#resume({ sandboxId: mark.sandboxId, generation });
     }
     for (const path of found.trash) this.#inBackground(this.#lives.removeTree(path));
   }
@@ -447,7 +419,7 @@ export class SandboxNode implements NodeApi {
     this.#ports.close();
     await Promise.all(this.#background);
     await Promise.all([...this.#sandboxes.keys()].map((sandboxId) => this.#sandboxLock.run(sandboxId, async () => {})));
-    await this.#processes.close();
+    await Promise.all([this.#processes.close(), this.terminals.close()]);
     await Promise.all([...this.#sandboxes.values()].map(({ client }) => client?.close()));
     await this.#settings.close();
     await this.#spares.close();
@@ -467,6 +439,16 @@ export class SandboxNode implements NodeApi {
 
   #refuseWhenClosing(): void {
     if (this.#closing !== undefined) throw new PlatformError('shutting_down', 'The node is closing.');
+  }
+
+  /** Whoever reads what ran there hears that it is over. */
+  async #endTables(sandboxId: SandboxId): Promise<void> {
+    await Promise.all([this.#processes.lifeEnded(sandboxId), this.terminals.lifeEnded(sandboxId)]);
+  }
+
+  #resume(order: LifeOrder): void {
+    this.#inBackground(this.#processes.resume(order));
+    this.#inBackground(this.terminals.resume(order));
   }
 
   #inBackground(work: Promise<void>): void {

@@ -1,14 +1,11 @@
 /**
- * The processes of a node's sandboxes, as NodeApi has them. Tables are opened when they are first asked for and belong to one life.
- *
- * Invariant: one table a life. Whoever asks while it is being opened shares the opening.
+ * The processes of a node's sandboxes, as NodeApi has them. Starts and inputs of one process go one after another.
  */
 import { constants } from 'node:os';
-import { type Clock, type FaultPoints, KeyedMutex, type Logger } from '../base/index.ts';
+import { type FaultPoints, KeyedMutex } from '../base/index.ts';
 import { absoluteCwd, type InitClient, InitRefusal, probePort, refusalCodes, startRun } from '../execution/index.ts';
 import {
   type FollowProcessOrder,
-  isPlatformError,
   type KillProcessesOrder,
   type LifeOrder,
   type ListProcessesOrder,
@@ -28,23 +25,22 @@ import {
   type WaitProcessOrder,
   type WriteStdinOrder,
 } from '../protocol/index.ts';
+import { LifeTables, type LifeTablesOptions } from './life-tables.ts';
 import type { NodeRecord } from './node-record.ts';
 import { admitExec, refuseOlderLife } from './order-rules.ts';
 import type { ProcessEntry } from './process-entry.ts';
 import { followProcess } from './process-follow.ts';
 import { writeInput } from './process-input.ts';
-import { hasProcesses, processOf } from './process-record.ts';
-import { ProcessTable } from './process-table.ts';
+import { processOf, type RunId } from './process-record.ts';
+import type { ProcessTable } from './process-table.ts';
 import { SandboxSessions } from './sandbox-sessions.ts';
+import { type Started, startRecorded } from './start-recorded.ts';
 
 /** How long an ended process with `autoCleanup` waits for somebody to read its output. */
 const cleanupMs = 60_000;
 
 /** How a process is launched. It answers with where that was, if the order alone does not tell. */
-export type Launch = (hold: {
-  readonly record: NodeRecord;
-  readonly client: InitClient;
-}) => Promise<{ readonly pid: number; readonly cwd?: string | null }>;
+export type Launch = (hold: { readonly record: NodeRecord; readonly client: InitClient }) => Promise<Started>;
 
 /** Where a process comes from, if it is from a session. */
 interface Origin {
@@ -52,26 +48,15 @@ interface Origin {
   readonly launch: Launch;
 }
 
-export interface SandboxHold {
-  readonly record: NodeRecord;
-  readonly client: InitClient | undefined;
-  readonly directory: string;
-}
-
-export interface SandboxProcessesOptions {
-  /** Refuses a sandbox that is not here. */
-  readonly get: (sandboxId: SandboxId) => SandboxHold;
-  readonly clock: Clock;
-  readonly log: Logger;
+export interface SandboxProcessesOptions extends LifeTablesOptions {
   readonly faults: FaultPoints;
-  readonly removeTree: (path: string) => Promise<void>;
 }
 
 export class SandboxProcesses implements NodeProcesses {
   readonly #options: SandboxProcessesOptions;
-  readonly #tables = new Map<SandboxId, { readonly generation: number; readonly table: Promise<ProcessTable> }>();
+  readonly #tables: LifeTables;
   /** Guards the start and the input of one process. Rank 3: it is taken alone. */
-  readonly #processLock = new KeyedMutex<ProcessId>();
+  readonly #processLock = new KeyedMutex<RunId>();
   readonly #timers = new Set<NodeJS.Timeout>();
   /** They begin and end with the lives that processes belong to. */
   readonly sessions: SandboxSessions;
@@ -79,12 +64,21 @@ export class SandboxProcesses implements NodeProcesses {
   constructor(options: SandboxProcessesOptions) {
     this.#options = options;
     this.sessions = new SandboxSessions({ ...options, processes: this });
+    this.#tables = new LifeTables(options, {
+      kind: 'process',
+      onOpen: (table, order) => {
+        for (const entry of table.inOrder()) {
+          this.#killLater(order, { table, entry });
+          if (entry.record.autoCleanup) void this.#cleanUpAtEnd(table, entry);
+        }
+      },
+    });
   }
 
   async startProcess(order: StartProcessOrder): Promise<NodeProcess> {
     const launch: Launch = async ({ record, client }) => {
       const context = { client, sandboxEnv: record.spec.env, token: record.settings.leaseToken };
-      return { pid: await startRun(context, order) };
+      return { pid: await startRun(context, { ...order, runId: order.processId }) };
     };
     return await this.startFrom(order, { sessionId: null, launch });
   }
@@ -190,33 +184,26 @@ export class SandboxProcesses implements NodeProcesses {
 
   /** After a start of the node or of a life: what is due for its processes is done, whether or not somebody asks for them. */
   async resume(order: LifeOrder): Promise<void> {
-    if (await hasProcesses(this.#options.get(order.sandboxId).directory)) await this.#table(order);
+    await this.#tables.resume(order);
     await this.sessions.resume(order);
   }
 
   /** The life is over, and init with it. What is kept can be read until the next life begins. */
   async lifeEnded(sandboxId: SandboxId): Promise<void> {
-    const open = this.#tables.get(sandboxId);
     await this.sessions.lifeEnded(sandboxId);
-    await (await open?.table.catch(() => undefined))?.endLife();
+    await this.#tables.lifeEnded(sandboxId);
   }
 
   /** The sandbox is deleted. */
   async forget(sandboxId: SandboxId): Promise<void> {
     await this.sessions.forget(sandboxId);
-    await this.#closeTable(sandboxId);
-  }
-
-  async #closeTable(sandboxId: SandboxId): Promise<void> {
-    const open = this.#tables.get(sandboxId);
-    this.#tables.delete(sandboxId);
-    await (await open?.table.catch(() => undefined))?.close();
+    await this.#tables.forget(sandboxId);
   }
 
   async close(): Promise<void> {
     for (const timer of this.#timers) clearTimeout(timer);
     await this.sessions.close();
-    await Promise.all([...this.#tables.keys()].map((sandboxId) => this.#closeTable(sandboxId)));
+    await this.#tables.close();
   }
 
   async #startLocked(
@@ -242,16 +229,10 @@ export class SandboxProcesses implements NodeProcesses {
       stdinOpen: order.stdinOpen,
       ...{ stdinOffset: 0, killAtBootMs: null, exit: null, treeEndedAtMs: null, output: null },
     });
-    try {
+    await startRecorded(table, entry, async () => {
       await faults.hit('node-process-before-start');
-      const { pid, cwd } = await origin.launch(hold);
-      entry.record = { ...entry.record, pid, cwd: cwd ?? entry.record.cwd };
-    } catch (error) {
-      // Init refused it, so nothing ran and nothing stays. When nobody knows, init is asked; if it cannot be, the record stays.
-      const isOpen = isPlatformError(error, 'outcome_unknown', 'operation_in_doubt');
-      if (!isOpen) await table.remove(entry);
-      if (!isOpen || !(await table.adopt(entry))) throw error;
-    }
+      return await origin.launch(hold);
+    });
     await faults.hit('node-process-after-start');
     await table.save(entry);
     if (order.autoCleanup) void this.#cleanUpAtEnd(table, entry);
@@ -317,26 +298,7 @@ export class SandboxProcesses implements NodeProcesses {
   }
 
   #table(order: LifeOrder): Promise<ProcessTable> {
-    const { record, client, directory } = this.#options.get(order.sandboxId);
-    refuseOlderLife(record, order);
-    const { generation } = record;
-    const open = this.#tables.get(order.sandboxId);
-    if (open?.generation === generation) return open.table;
-    const { clock, log, removeTree } = this.#options;
-    const table = this.#closeTable(order.sandboxId).then(async () => {
-      const opened = await ProcessTable.open({ directory, generation, client, clock, log, removeTree });
-      for (const entry of opened.inOrder()) {
-        this.#killLater({ sandboxId: order.sandboxId, generation }, { table: opened, entry });
-        if (entry.record.autoCleanup) void this.#cleanUpAtEnd(opened, entry);
-      }
-      return opened;
-    });
-    this.#tables.set(order.sandboxId, { generation, table });
-    // One that could not be opened is tried again by the next who asks.
-    table.catch(() => {
-      if (this.#tables.get(order.sandboxId)?.table === table) this.#tables.delete(order.sandboxId);
-    });
-    return table;
+    return this.#tables.get(order);
   }
 }
 

@@ -37,9 +37,10 @@ import {
   type SetSessionEnvOrder,
   type StartSessionProcessOrder,
 } from '../protocol/index.ts';
+import type { SandboxHold } from './life-tables.ts';
 import type { NodeRecord } from './node-record.ts';
 import { admitExec, refuseOlderLife } from './order-rules.ts';
-import type { Launch, SandboxHold, SandboxProcesses } from './sandbox-processes.ts';
+import type { Launch, SandboxProcesses } from './sandbox-processes.ts';
 import { endOf, type SessionEntry } from './session-entry.ts';
 import { LeftQueue } from './session-queue.ts';
 import { hasSessions, sessionOf } from './session-record.ts';

@@ -88,6 +88,12 @@ export const errorCatalog = {
     meaning: 'The shell cannot serve as a session: it is missing, or it is no bash that can load what a session needs.',
   },
   stdin_closed: { status: 409, retry: 'never', meaning: 'The standard input of the process is closed.' },
+  terminal_not_found: {
+    status: 404,
+    retry: 'never',
+    meaning: 'No such terminal in the present life of the sandbox, or it has ended and is no longer known.',
+  },
+  upgrade_required: { status: 426, retry: 'never', meaning: 'This path is a WebSocket: ask for an upgrade.' },
   webhook_not_found: { status: 404, retry: 'never', meaning: 'No such webhook in this team.' },
   sandbox_wrong_state: {
     status: 409,

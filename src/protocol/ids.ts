@@ -37,6 +37,7 @@ export type WebhookId = Id<'webhook'>;
 export type RequestId = Id<'request'>;
 export type ProcessId = Id<'process'>;
 export type SessionId = Id<'session'>;
+export type TerminalId = Id<'terminal'>;
 
 const alphabet = 'abcdefghijklmnopqrstuvwxyz0123456789';
 const randomPartLength = 20;

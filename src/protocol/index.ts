@@ -15,6 +15,7 @@ export type {
   SandboxId,
   SessionId,
   TeamId,
+  TerminalId,
   TokenId,
   UserId,
   WebhookId,
@@ -103,6 +104,21 @@ export type {
 } from './node-sessions.ts';
 export { sessionEndReasons } from './node-sessions.ts';
 export type {
+  ChangeTerminalOrder,
+  DestroyTerminalOrder,
+  FollowTerminalOrder,
+  NodeTerminal,
+  NodeTerminals,
+  OpenTerminalOrder,
+  SignalTerminalOrder,
+  TerminalItem,
+  TerminalOrder,
+  TerminalPlace,
+  TerminalSize,
+  TerminalTarget,
+  WriteTerminalOrder,
+} from './node-terminals.ts';
+export type {
   AnyRoute,
   BodyInputOf,
   BodyOf,
@@ -133,6 +149,8 @@ export { processLimits } from './routes/processes.ts';
 export type { SandboxView } from './routes/sandboxes.ts';
 export type { SessionExecResult, SessionView } from './routes/sessions.ts';
 export { sessionLimits } from './routes/sessions.ts';
+export type { TerminalMessage, TerminalRequest, TerminalView } from './routes/terminals.ts';
+export { terminalKeyProtocol, terminalLimits, terminalProtocol, terminalRequest } from './routes/terminals.ts';
 export type { KeyView } from './routes/who.ts';
 export type { SandboxState, StateKind, StopReason } from './sandbox-state.ts';
 export { stateKinds } from './sandbox-state.ts';

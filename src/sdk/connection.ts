@@ -21,6 +21,8 @@ import {
   PlatformError,
   type QueryInputOf,
   type ResultOf,
+  terminalKeyProtocol,
+  terminalProtocol,
 } from '../protocol/index.ts';
 import { isNeverSent } from './never-sent.ts';
 
@@ -157,6 +159,15 @@ export class Connection {
   /** For a request that fetch cannot make: one that becomes another protocol. */
   authorization(): { readonly Authorization: string } {
     return { Authorization: `Bearer ${this.#apiKey}` };
+  }
+
+  /** A WebSocket of the platform's own, which browsers and Node have: it cannot set headers, so the key is offered as a subprotocol. */
+  openSocket<Route extends AnyRoute>(route: Route, request: CallRequest<Route>): WebSocket {
+    if (typeof WebSocket === 'undefined') {
+      throw new PlatformError('invalid_request', 'Terminals need a global WebSocket: a browser, or Node 22 or newer.');
+    }
+    const url = this.#urlOf(route, request).replace(/^http/, 'ws');
+    return new WebSocket(url, [terminalProtocol, `${terminalKeyProtocol}${this.#apiKey}`]);
   }
 
   #urlOf<Route extends AnyRoute>(route: Route, request: CallRequest<Route>): string {

@@ -52,3 +52,4 @@ export {
   Sessions,
   type StartSessionProcessOptions,
 } from './sessions.ts';
+export { type OpenTerminalOptions, Terminal, type TerminalExit, Terminals } from './terminals.ts';

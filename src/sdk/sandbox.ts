@@ -25,6 +25,7 @@ import { type AcquireLeaseOptions, type HeldLease, Leases } from './leases.ts';
 import { Ports } from './ports.ts';
 import { Processes, type SandboxBinding } from './processes.ts';
 import { Sessions } from './sessions.ts';
+import { Terminals } from './terminals.ts';
 
 /** A client, or where to find the server. */
 export type ClientChoice = { readonly client: { readonly connection: Connection } } | ConnectionOptions;
@@ -169,6 +170,11 @@ export class Sandbox implements AsyncDisposable {
   /** What listens inside, and what of it is shown outside. */
   get ports(): Ports {
     return new Ports(this.#binding());
+  }
+
+  /** Ptys with clients that come and go. */
+  get terminals(): Terminals {
+    return new Terminals(this.#binding());
   }
 
   /** Ends every process; the files stay. */

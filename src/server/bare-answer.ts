@@ -4,6 +4,10 @@ import type { Duplex } from 'node:stream';
 import type { PlatformError } from '../protocol/index.ts';
 
 export function refuseOnConnection(socket: Duplex, refusal: PlatformError, requestId: string): void {
+  if (!socket.writable) {
+    socket.destroy();
+    return;
+  }
   const { code, message, details, status } = refusal;
   const body = JSON.stringify({ error: { code, message, details, requestId } });
   socket.end(

@@ -4,6 +4,7 @@ import { bindFileRoutes } from './bind-file-routes.ts';
 import { bindPorts } from './bind-ports.ts';
 import { bindProcesses } from './bind-processes.ts';
 import { bindSessions } from './bind-sessions.ts';
+import { bindTerminals } from './bind-terminals.ts';
 import type { ControlPort } from './control-port.ts';
 import type { EventStreams } from './event-stream.ts';
 import type { PreviewAddresses } from './previews/preview-addresses.ts';
@@ -73,6 +74,8 @@ export function bindRoutes(
   bindSessions(handle, control.sessions);
 
   bindPorts(handle, control.ports, previews);
+
+  bindTerminals(handle, control.terminals);
 
   handle(routes.acquireLease, ({ caller, conditions, body, exchange }) =>
     leases.acquire(caller, conditions, body, exchange.ending),

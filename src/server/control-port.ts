@@ -23,6 +23,7 @@ import type {
 import type { PortsPort } from './ports-port.ts';
 import type { ProcessesPort } from './processes-port.ts';
 import type { SessionsPort } from './sessions-port.ts';
+import type { TerminalsPort } from './terminals-port.ts';
 
 type Routes = typeof routes;
 type Body<Name extends keyof Routes> = BodyOf<Routes[Name]>;
@@ -181,6 +182,7 @@ export interface ControlPort {
   readonly processes: ProcessesPort;
   readonly sessions: SessionsPort;
   readonly ports: PortsPort;
+  readonly terminals: TerminalsPort;
   readonly leases: {
     /** `signal`: the waiter gives up. */
     acquire(

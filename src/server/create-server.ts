@@ -25,6 +25,7 @@ import { RandomPool } from './random-pool.ts';
 import { RequestSpans } from './request-spans.ts';
 import { authenticate, type BoundRoute, bindRoute, checkScope } from './route-binding.ts';
 import { RouteTable } from './route-table.ts';
+import { TerminalSockets } from './terminal-sockets.ts';
 import { Tunnels } from './tunnels.ts';
 import { Upgrades } from './upgrades.ts';
 
@@ -76,6 +77,7 @@ class TableServer implements HttpServer {
   readonly #random = new RandomPool();
   readonly #upgrades = new Upgrades();
   readonly #previews: Previews;
+  readonly #terminals: TerminalSockets;
   /** Not answered yet. */
   readonly #running = new Set<Exchange>();
   #closing: Promise<void> | undefined;
@@ -94,6 +96,14 @@ class TableServer implements HttpServer {
     this.#previews = new Previews({ ports: control.ports, addresses, fail });
     this.#upgrades.add(this.#previews.upgrade);
     this.#upgrades.add(new Tunnels({ who: control.who, ports: control.ports, fail }).upgrade);
+    this.#terminals = new TerminalSockets({
+      who: control.who,
+      terminals: control.terminals,
+      logger,
+      timers,
+      heartbeatMs,
+    });
+    this.#upgrades.add(this.#terminals.take);
     bindRoutes(
       (route, handler, bindingOptions) =>
         this.#table.add(route, bindRoute(control.who, route, handler, bindingOptions)),
@@ -133,7 +143,8 @@ class TableServer implements HttpServer {
 
   async #close(graceMs: number): Promise<void> {
     for (const exchange of this.#running) exchange.serverStops();
-    this.#upgrades.close();
+    this.#upgrades.stop();
+    const terminalsLeft = this.#terminals.close();
     if (this.#running.size > 0) {
       // Still listening, so that a new caller hears why it is refused.
       const { promise, resolve } = Promise.withResolvers<void>();
@@ -142,6 +153,8 @@ class TableServer implements HttpServer {
       await promise;
       cancel();
     }
+    await terminalsLeft;
+    this.#upgrades.cut();
     if (this.#running.size > 0) this.#logger.warn('requests cut off by the stop', { requests: this.#running.size });
     await new Promise<void>((resolve) => {
       this.#server.close(() => resolve());

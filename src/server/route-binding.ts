@@ -1,4 +1,5 @@
 /** Binds a declared route to what answers it: who asks, whether they may, what they ask, and what goes back. */
+import type { IncomingHttpHeaders } from 'node:http';
 import type { Caller } from '../control/index.ts';
 import {
   type AnyRoute,
@@ -121,12 +122,12 @@ function sendResult<Result>(
 }
 
 export async function authenticate(who: Authenticator, exchange: Exchange): Promise<Caller> {
-  const caller = await who.authenticate(keyTextOf(exchange));
+  const caller = await who.authenticate(keyTextIn(exchange.request.headers));
   exchange.keyId = caller.keyId;
   return caller;
 }
 
-function keyTextOf({ request: { headers } }: Exchange): string {
+export function keyTextIn(headers: IncomingHttpHeaders): string {
   const { authorization } = headers;
   const apiKey = headers['x-api-key'];
   if (authorization === undefined && typeof apiKey === 'string' && apiKey !== '') return apiKey;

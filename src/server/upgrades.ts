@@ -18,7 +18,7 @@ const protocols = /^(websocket|atoll-[a-z]+)$/i;
 export class Upgrades {
   readonly #handlers: UpgradeHandler[] = [];
   readonly #taken = new Set<Duplex>();
-  #closed = false;
+  #stopped = false;
 
   /** Whether a request goes this way at all. */
   static isMeant(request: IncomingMessage): boolean {
@@ -32,7 +32,7 @@ export class Upgrades {
   take(request: IncomingMessage, socket: Duplex, head: Buffer): void {
     // The peer may be gone at any time; whoever takes the connection hears of it by its close.
     socket.on('error', () => {});
-    if (this.#closed) {
+    if (this.#stopped) {
       refuseOnConnection(socket, new PlatformError('shutting_down', 'The server is stopping.'), newId('request'));
       return;
     }
@@ -44,9 +44,13 @@ export class Upgrades {
     refuseOnConnection(socket, refusal, newId('request'));
   }
 
-  /** Cuts every connection that was taken, and takes no more. */
-  close(): void {
-    this.#closed = true;
+  /** Takes no more. */
+  stop(): void {
+    this.#stopped = true;
+  }
+
+  /** Cuts every connection that was taken. */
+  cut(): void {
     for (const socket of this.#taken) socket.destroy();
   }
 }

@@ -5,6 +5,7 @@ import { nodeExecContract } from './node-exec.contract.ts';
 import { nodeFilesContract } from './node-files.contract.ts';
 import { nodeProcessesContract } from './node-processes.contract.ts';
 import { nodeSessionsContract } from './node-sessions.contract.ts';
+import { nodeTerminalsContract } from './node-terminals.contract.ts';
 
 const describeNode = describeWith(requires.linux, requires.root, requires.cgroups);
 
@@ -14,6 +15,7 @@ describeNode('a node called directly', () => {
   nodeFilesContract(() => openDirectNode());
   nodeProcessesContract(() => openDirectNode());
   nodeSessionsContract(() => openDirectNode());
+  nodeTerminalsContract(() => openDirectNode());
 });
 
 describeNode('a node in its own process, over HTTP', () => {
@@ -22,4 +24,5 @@ describeNode('a node in its own process, over HTTP', () => {
   nodeFilesContract(() => openNodeProcess());
   nodeProcessesContract(() => openNodeProcess());
   nodeSessionsContract(() => openNodeProcess());
+  nodeTerminalsContract(() => openNodeProcess());
 });

@@ -37,6 +37,13 @@ export async function openCliRig(given: Partial<CliIo> = {}): Promise<CliRig> {
       stdout: collect(stdout),
       stderr: collect(stderr),
       readStdin: async () => new Uint8Array(),
+      terminal: {
+        isTerminal: false,
+        size: () => undefined,
+        setRaw: () => () => {},
+        onInput: () => () => {},
+        onResize: () => () => {},
+      },
       env: {},
       fetch,
       nowMs: () => Date.UTC(2030, 0, 1, 0, 5),

@@ -83,6 +83,16 @@ export class CrashLine {
       setSessionEnv: (...given) => this.#pass(() => node.setSessionEnv(...given)),
       startSessionProcess: (...given) => this.#pass(() => node.startSessionProcess(...given)),
       deleteSession: (...given) => this.#pass(() => node.deleteSession(...given)),
+      terminals: {
+        open: (...given) => this.#pass(() => node.terminals.open(...given)),
+        get: (...given) => this.#pass(() => node.terminals.get(...given)),
+        list: (...given) => this.#pass(() => node.terminals.list(...given)),
+        write: (...given) => this.#pass(() => node.terminals.write(...given)),
+        resize: (...given) => this.#pass(() => node.terminals.resize(...given)),
+        signal: (...given) => this.#pass(() => node.terminals.signal(...given)),
+        destroy: (...given) => this.#pass(() => node.terminals.destroy(...given)),
+        follow: (order, signal) => node.terminals.follow(order, AbortSignal.any([signal, this.#cut.signal])),
+      },
       watch: (signal) => node.watch(AbortSignal.any([signal, this.#cut.signal])),
     };
   }

@@ -287,6 +287,23 @@ export class FakeControl implements ControlPort {
     throw new PlatformError('session_not_found', 'This fake has no sessions.');
   }
 
+  /** As processes. */
+  readonly terminals: ControlPort['terminals'] = {
+    open: async (caller, sandboxId, conditions, body) =>
+      this.#noTerminal('openTerminal', caller, sandboxId, conditions, body),
+    get: async (caller, address) => this.#noTerminal('getTerminal', caller, address),
+    list: async () => ({ items: [] }),
+    resize: async (caller, address) => this.#noTerminal('resizeTerminal', caller, address),
+    signal: async (caller, address) => this.#noTerminal('signalTerminal', caller, address),
+    destroy: async (...args) => this.#note('destroyTerminal', ...args),
+    attach: async (caller, address) => this.#noTerminal('attachTerminal', caller, address),
+  };
+
+  #noTerminal(name: string, ...given: readonly unknown[]): never {
+    this.#note(name, ...given);
+    throw new PlatformError('terminal_not_found', 'This fake has no terminals.');
+  }
+
   readonly leases: ControlPort['leases'] = {
     acquire: async (caller, conditions, body, signal) => {
       this.#note('acquire', caller, conditions, body);

@@ -25,8 +25,9 @@ import {
 } from '../../src/protocol/index.ts';
 import { FakeProcesses } from './fake-processes.ts';
 import { FakeSessions } from './fake-sessions.ts';
+import { FakeTerminals } from './fake-terminals.ts';
 
-type Call = Exclude<keyof NodeApi, 'watch' | 'followProcess'>;
+type Call = Exclude<keyof NodeApi, 'watch' | 'followProcess' | 'terminals'>;
 
 /** What happens to the next call of a kind. */
 interface Mishap {
@@ -243,6 +244,7 @@ export class FakeNode implements NodeApi {
     listPorts: async () => [],
     openPort: async () => Promise.reject(new PlatformError('port_not_open', 'Nothing answers there.')),
   };
+  readonly terminals = new FakeTerminals();
 
   /** Files are not in this fake; a test puts what it needs in their place. */
   fileAction: NodeApi['fileAction'] = noFiles;

@@ -1,6 +1,7 @@
 import type { ProcessView } from '../../protocol/index.ts';
 import { parseCount } from '../argument-parsers.ts';
 import type { AddCommand } from '../command-adder.ts';
+import { endOfProcess } from '../process-printing.ts';
 import { readableTable, readableWhen } from '../readable.ts';
 
 interface Options {
@@ -48,9 +49,7 @@ export const addPs: AddCommand = (program, actions) => {
 
 function stateOf({ running, exit }: ProcessView): string {
   if (exit === null) return 'running';
-  const end = exit.signal ?? (exit.exitCode === null ? 'sandbox ended' : `exit ${exit.exitCode}`);
-  const why = exit.timedOut ? ' (timeout)' : exit.outOfMemory ? ' (memory)' : '';
-  return `${running ? 'children run, ' : ''}${end}${why}`;
+  return `${running ? 'children run, ' : ''}${endOfProcess(exit)}`;
 }
 
 function commandOf({ command }: ProcessView): string {

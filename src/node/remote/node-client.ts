@@ -26,8 +26,9 @@ import { FileClient } from './file-client.ts';
 import { bytesType, jsonType, packExecCall, parseJson, readWhole, unpackOutcome } from './node-wire.ts';
 import { type NodeTarget, openCall, readLines } from './open-call.ts';
 import { PortClient } from './port-client.ts';
-import { processClient } from './process-client.ts';
+import { type NodeCalls, processClient } from './process-client.ts';
 import { sessionClient } from './session-client.ts';
+import { terminalClient } from './terminal-client.ts';
 
 /** An abort can overtake the exec it is meant for; it is sent again until the exec is found or over. */
 const abortPauseMs = 20;
@@ -53,12 +54,14 @@ export class NodeClient implements NodeApi {
   readonly #target: NodeTarget;
   readonly #files: FileClient;
   readonly #ports: PortClient;
-  readonly #processes = processClient({
+  readonly #calls: NodeCalls = {
     ask: (method, order, signal) => this.#ask(method, order, signal),
     order: (method, order) => this.#order(method, order),
     stream: (method, order, signal) =>
       this.#send({ method, body: JSON.stringify(order), type: jsonType, asksOnly: true, signal }),
-  });
+  };
+  readonly #processes = processClient(this.#calls);
+  readonly terminals = terminalClient(this.#calls);
   readonly #sessions = sessionClient({
     ask: (method, order) => this.#ask(method, order),
     order: (method, order) => this.#order(method, order),

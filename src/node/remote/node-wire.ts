@@ -40,6 +40,10 @@ export async function readWhole(response: AsyncIterable<Buffer>): Promise<Buffer
   return Buffer.concat(chunks);
 }
 
+export function base64Of(bytes: Uint8Array): string {
+  return Buffer.from(bytes.buffer, bytes.byteOffset, bytes.byteLength).toString('base64');
+}
+
 export function parseJson(bytes: Uint8Array): unknown {
   try {
     return JSON.parse(Buffer.from(bytes).toString('utf8'));

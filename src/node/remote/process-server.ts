@@ -1,15 +1,20 @@
-/** The calls about processes, served over HTTP. A caller whose connection ends stops waiting or reading; no process hears of it. */
+/**
+ * The calls about processes and terminals, served over HTTP. A caller whose connection ends stops waiting or reading; no process hears of
+ * it.
+ */
 import type { IncomingMessage, ServerResponse } from 'node:http';
-import type { z } from 'zod';
 import type { NodeApi, PlatformError } from '../../protocol/index.ts';
-import { heartbeatMs, parseJson } from './node-wire.ts';
+import { sendItems } from './item-stream.ts';
+import { parseJson } from './node-wire.ts';
 import * as wire from './process-wire.ts';
-import { drained, parseOrder, readBody, sendResult } from './serve-call.ts';
+import { parseOrder, readBody, sendResult } from './serve-call.ts';
+import { terminalCalls, terminalStreams } from './terminal-server.ts';
 
 /** Of a start, or of one write of input in base64. */
 const bodyLimitBytes = 16 * 1024 * 1024;
 
-type Call = (node: NodeApi, order: unknown, over: AbortSignal) => Promise<unknown>;
+export type Call = (node: NodeApi, order: unknown, over: AbortSignal) => Promise<unknown>;
+export type Stream = (node: NodeApi, order: unknown, over: AbortSignal) => Parameters<typeof sendItems>[1];
 
 const calls: Readonly<Record<string, Call>> = {
   startProcess: (node, order) => node.startProcess(parseOrder(wire.startProcessOrder, order)),
@@ -21,9 +26,15 @@ const calls: Readonly<Record<string, Call>> = {
   waitProcess: (node, order, over) => node.waitProcess(parseOrder(wire.waitProcessOrder, order), over),
   removeProcess: (node, order) => node.removeProcess(parseOrder(wire.removeProcessOrder, order)),
   probePort: (node, order, over) => node.probePort(parseOrder(wire.probePortOrder, order), over),
+  ...terminalCalls,
 };
 
-export const processMethods: ReadonlySet<string> = new Set([...Object.keys(calls), 'followProcess']);
+const streams: Readonly<Record<string, Stream>> = {
+  followProcess: (node, order, over) => node.followProcess(parseOrder(wire.followProcessOrder, order), over),
+  ...terminalStreams,
+};
+
+export const processMethods: ReadonlySet<string> = new Set([...Object.keys(calls), ...Object.keys(streams)]);
 
 export class ProcessServer {
   readonly #node: NodeApi;
@@ -45,32 +56,8 @@ export class ProcessServer {
     const gone = new AbortController();
     response.on('close', () => gone.abort());
     const over = AbortSignal.any([gone.signal, this.#closing]);
-    if (method === 'followProcess')
-      return await this.#follow(parseOrder(wire.followProcessOrder, order), response, over);
+    const stream = streams[method]?.(this.#node, order, over);
+    if (stream !== undefined) return await sendItems(response, stream, { over, asRefusal: this.#asRefusal });
     sendResult(response, await calls[method]!(this.#node, order, over));
-  }
-
-  async #follow(
-    order: z.output<typeof wire.followProcessOrder>,
-    response: ServerResponse,
-    over: AbortSignal,
-  ): Promise<void> {
-    response.writeHead(200, { 'content-type': 'application/octet-stream' });
-    response.flushHeaders();
-    const heartbeat = setInterval(() => {
-      if (!response.writableNeedDrain) response.write(wire.heartbeatFrame);
-    }, heartbeatMs);
-    try {
-      for await (const item of this.#node.followProcess(order, over)) {
-        if (!response.write(wire.itemFrame(item))) await drained(response);
-      }
-      // A node that closes has not read to the end: the caller must come back, not believe that this was all.
-      if (!over.aborted) response.write(wire.endFrame);
-    } catch (error) {
-      response.write(wire.errorFrame(this.#asRefusal(error)));
-    } finally {
-      clearInterval(heartbeat);
-      response.end();
-    }
   }
 }

@@ -7,6 +7,7 @@ import * as ports from './ports.ts';
 import * as processes from './processes.ts';
 import * as sandboxes from './sandboxes.ts';
 import * as sessions from './sessions.ts';
+import * as terminals from './terminals.ts';
 import * as who from './who.ts';
 
 export const routes = {
@@ -42,6 +43,13 @@ export const routes = {
   exposePort: ports.exposePort,
   unexposePort: ports.unexposePort,
   rotatePortToken: ports.rotatePortToken,
+  openTerminal: terminals.openTerminal,
+  listTerminals: terminals.listTerminals,
+  getTerminal: terminals.getTerminal,
+  attachTerminal: terminals.attachTerminal,
+  resizeTerminal: terminals.resizeTerminal,
+  signalTerminal: terminals.signalTerminal,
+  destroyTerminal: terminals.destroyTerminal,
   readFile: files.readFile,
   writeFile: files.writeFile,
   statFile: files.statFile,

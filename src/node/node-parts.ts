@@ -1,0 +1,39 @@
+/** What a node stands on: its directory, which it alone uses, and what it asks the kernel through. */
+import { type Clock, type DirectoryLock, noFaults, SystemClock, silentLogger } from '../base/index.ts';
+import { Cgroups, Spawner } from '../isolation/index.ts';
+import { type NodeIdentity, openNodeDirectory } from './node-directory.ts';
+import type { SandboxNodeOptions } from './node-options.ts';
+import { NodePaths } from './node-paths.ts';
+import { SandboxNetworks } from './sandbox-networks.ts';
+
+export interface NodeParts {
+  readonly options: SandboxNodeOptions;
+  readonly identity: NodeIdentity;
+  readonly lock: DirectoryLock;
+  readonly spawner: Spawner;
+  readonly cgroups: Cgroups;
+  readonly networks: SandboxNetworks;
+  readonly paths: NodePaths;
+  readonly clock: Clock;
+}
+
+/** Refuses when another process uses the directory. When `use` fails, everything is let go again. */
+export async function openNodeParts<Result>(
+  options: SandboxNodeOptions,
+  use: (parts: NodeParts) => Promise<Result>,
+): Promise<Result> {
+  const { identity, lock, dataDirectory } = await openNodeDirectory(options.dataDirectory);
+  const spawner = new Spawner({ program: options.initProgram, directory: dataDirectory });
+  try {
+    const paths = new NodePaths({ dataDirectory, layersDirectory: options.layersDirectory });
+    await spawner.ready();
+    const cgroups = await Cgroups.open({ dataDirectory });
+    const { log = silentLogger, faults = noFaults, clock = new SystemClock() } = options;
+    const networks = new SandboxNetworks({ ...options, dataDirectory, spawner, cgroups, log, faults });
+    return await use({ options, identity, lock, spawner, cgroups, networks, paths, clock });
+  } catch (error) {
+    await spawner.close();
+    await lock.release();
+    throw error;
+  }
+}
