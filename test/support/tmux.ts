@@ -1,6 +1,8 @@
 /** A screen that a test can look at: one window of a tmux of its own, with a shell in it. */
 import { execFile } from 'node:child_process';
-import { randomUUID } from 'node:crypto';
+import { mkdtemp, rm } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
 import { promisify } from 'node:util';
 import { expect, vi } from 'vitest';
 
@@ -9,9 +11,11 @@ const run = promisify(execFile);
 const patience = { timeout: 40_000, interval: 100 };
 
 export class Screen implements AsyncDisposable {
-  readonly #socket = `atoll-test-${randomUUID()}`;
+  readonly #directory: string;
 
-  private constructor() {}
+  private constructor(directory: string) {
+    this.#directory = directory;
+  }
 
   static async open(options: {
     readonly columns: number;
@@ -19,7 +23,7 @@ export class Screen implements AsyncDisposable {
     readonly cwd: string;
     readonly env?: Readonly<Record<string, string>>;
   }): Promise<Screen> {
-    const screen = new Screen();
+    const screen = new Screen(await mkdtemp(join(tmpdir(), 'atoll-tmux-')));
     const { columns, rows, cwd, env = {} } = options;
     const size = ['-x', String(columns), '-y', String(rows)];
     const shell = [
@@ -82,10 +86,13 @@ export class Screen implements AsyncDisposable {
 
   async [Symbol.asyncDispose](): Promise<void> {
     await this.#tmux('kill-server').catch(() => {});
+    await rm(this.#directory, { recursive: true, force: true });
   }
 
   async #tmux(...words: readonly string[]): Promise<string> {
-    const { stdout } = await run('tmux', ['-L', this.#socket, ...words], { env: { ...process.env, TMUX: '' } });
+    const { stdout } = await run('tmux', ['-S', join(this.#directory, 'socket'), ...words], {
+      env: { ...process.env, TMUX: '' },
+    });
     return stdout;
   }
 }
