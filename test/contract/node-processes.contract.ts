@@ -154,7 +154,8 @@ export function nodeProcessesContract(open: () => Promise<NodeUnderTest>): void 
     expect((await wait(stubborn)).exit).toMatchObject({ signal: 'SIGKILL', killed: true, exitCode: 137 });
     const after = await node().signalProcess({ ...changeOf(stubborn), signal: SIGTERM, target: 'tree', graceMs: null });
     expect(after.exit).toMatchObject({ signal: 'SIGKILL' });
-    const parent = await start('sh -c "sleep 600" & wait');
+    const parent = await start('sleep 600 & echo forked; wait');
+    await expect.poll(async () => textOf(await itemsOf(parent, { live: false })), patience).toBe('forked\n');
     await node().signalProcess({ ...changeOf(parent), signal: SIGTERM, target: 'leader', graceMs: null });
     expect(await wait(parent, 'exit')).toMatchObject({ exit: { signal: 'SIGTERM' }, treeEndedAtMs: null });
     await kill(parent);
