@@ -181,6 +181,8 @@ export class SandboxNetworks {
       await this.#options.spawner.attach({ link, cgroup: this.#options.cgroups.groupOf(sandboxId).cgroup });
       await this.#options.faults.hit('node-network-after-attach');
     } catch (error) {
+      // A spawner that died midway may have left the link; without it the slot is free again.
+      await this.#router.detach(link.slot);
       await this.release(sandboxId);
       throw error;
     }

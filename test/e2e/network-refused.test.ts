@@ -1,10 +1,12 @@
 /** A machine that cannot give sandboxes a network says so, and is as it was. */
-import { afterAll, beforeAll, expect } from 'vitest';
+import { afterAll, beforeAll, expect, vi } from 'vitest';
 import { NetworkRig, networkNeeds } from '../support/network-rig.ts';
 import { requires, testWith } from '../support/requires.ts';
 
 const needs = [...networkNeeds, requires.program('setpriv')];
 const test = testWith(...needs);
+/** Each starts several processes one after the other, which a busy machine takes its time for. */
+vi.setConfig({ testTimeout: 180_000, hookTimeout: 180_000 });
 let rig: NetworkRig | undefined;
 
 beforeAll(async () => {

@@ -1,11 +1,13 @@
 /** Lists of what a sandbox may and may not reach, and what a change of them does to connections that are open. */
-import { afterAll, beforeAll, expect } from 'vitest';
+import { afterAll, beforeAll, expect, vi } from 'vitest';
 import type { Sandbox } from '../../src/sdk/index.ts';
 import { growthWhile, NetworkRig, networkNeeds, openStream, patience, reach } from '../support/network-rig.ts';
 import { testWith } from '../support/requires.ts';
 import { world } from '../support/test-world.ts';
 
 const test = testWith(...networkNeeds);
+/** Each starts several processes one after the other, which a busy machine takes its time for. */
+vi.setConfig({ testTimeout: 180_000, hookTimeout: 180_000 });
 const everything = [{ cidr: '0.0.0.0/0' }, { cidr: '::/0' }];
 const tcp = (port: number) => ({ protocol: 'tcp' as const, ports: [{ from: port, to: port }] });
 let rig: NetworkRig;

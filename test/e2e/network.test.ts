@@ -1,11 +1,13 @@
 /** What a sandbox reaches by default, what it never reaches, and what of it lasts. The internet here is a namespace of the test's own. */
-import { afterAll, beforeAll, describe, expect } from 'vitest';
+import { afterAll, beforeAll, describe, expect, vi } from 'vitest';
 import type { Sandbox } from '../../src/sdk/index.ts';
 import { addressOf, NetworkRig, networkNeeds, patience, reach, reachFromHost } from '../support/network-rig.ts';
 import { testWith } from '../support/requires.ts';
 import { world } from '../support/test-world.ts';
 
 const test = testWith(...networkNeeds);
+/** Each starts several processes one after the other, which a busy machine takes its time for. */
+vi.setConfig({ testTimeout: 180_000, hookTimeout: 180_000 });
 let rig: NetworkRig;
 let full: Sandbox;
 let none: Sandbox;

@@ -1,10 +1,12 @@
 import { readdir, readFile, readlink } from 'node:fs/promises';
 import { join } from 'node:path';
-import { expect } from 'vitest';
+import { expect, vi } from 'vitest';
 import { NetworkRig, networkNeeds } from '../support/network-rig.ts';
 import { testWith } from '../support/requires.ts';
 
 const test = testWith(...networkNeeds);
+/** Each starts several processes one after the other, which a busy machine takes its time for. */
+vi.setConfig({ testTimeout: 180_000, hookTimeout: 180_000 });
 
 test('200 sandboxes created, used and deleted leave no process, mount, group, namespace, link, table or directory', async () => {
   const rig = await NetworkRig.open();

@@ -2,13 +2,15 @@
  * The server is ended with SIGKILL at each step that changes something of the network. When it is back, links, rules and tables are as the
  * records say, and with the last sandbox everything goes.
  */
-import { afterAll, afterEach, beforeAll, beforeEach, expect } from 'vitest';
+import { afterAll, afterEach, beforeAll, beforeEach, expect, vi } from 'vitest';
 import type { Sandbox } from '../../src/sdk/index.ts';
 import { NetworkRig, networkNeeds, patience, reach } from '../support/network-rig.ts';
 import { testWith } from '../support/requires.ts';
 import { TestWorld, world } from '../support/test-world.ts';
 
 const test = testWith(...networkNeeds);
+/** Each starts several processes one after the other, which a busy machine takes its time for. */
+vi.setConfig({ testTimeout: 180_000, hookTimeout: 180_000 });
 const bare = { links: ['lan', 'lo', 'wan'], tables: [], switches: [] };
 let machine: TestWorld | undefined;
 let rig: NetworkRig;

@@ -1,5 +1,5 @@
 /** A sandbox that does not keep to its address. Each attack succeeds where the guard against it is left out. */
-import { afterAll, beforeAll, expect } from 'vitest';
+import { afterAll, beforeAll, expect, vi } from 'vitest';
 import type { Sandbox } from '../../src/sdk/index.ts';
 import { addressOf, NetworkRig, networkNeeds, patience, reach } from '../support/network-rig.ts';
 import { initPid } from '../support/node-leftovers.ts';
@@ -7,6 +7,8 @@ import { testWith } from '../support/requires.ts';
 import { world } from '../support/test-world.ts';
 
 const test = testWith(...networkNeeds);
+/** Each starts several processes one after the other, which a busy machine takes its time for. */
+vi.setConfig({ testTimeout: 180_000, hookTimeout: 180_000 });
 let rig: NetworkRig;
 let attacker: Sandbox;
 let victim: Sandbox;
