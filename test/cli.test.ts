@@ -421,6 +421,7 @@ test('every command that changes something takes an idempotency key, and every o
     command.commands.length === 0 ? [command] : command.commands.flatMap(leaves);
   const reading = new Set([
     'ls',
+    'changes',
     'cat',
     'stat',
     'info',
