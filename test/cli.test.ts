@@ -436,7 +436,6 @@ test('every command that changes something takes an idempotency key, and every o
     'node',
     'tunnel',
     'help',
-    'tunnel',
   ]);
   for (const command of leaves(program)) {
     const flags = command.options.map((option) => option.long);
