@@ -2,6 +2,7 @@
 /**
  * Random lines, run one by one in a session and as one file by bash: the same output, the same statuses, the same state at the end.
  *
+ * Left out, because bash itself does one thing or another from run to run: traps for CHLD, and the kill of a job that has just been forked.
  * Left out, because they differ and docs/execution.md says so: line numbers, $0 and what is made of it, pids, and text that cannot be
  * parsed, which ends a script (it is given to `eval` here, but for open quotes, after which bash 5.2 reads the next line of a file wrongly).
  */
@@ -109,7 +110,6 @@ const simple = fc.oneof(
   fc.constantFrom(
     'sleep 0 & wait $!',
     '(exit 3) & wait $!',
-    'sleep 100 & kill $!; wait $!',
     'wait',
     'jobs',
     'jobs -p',
@@ -164,7 +164,7 @@ const definition = fc.oneof(
 const trap = fc
   .tuple(
     fc.constantFrom('echo T$?', ':', 'a=trapped', 'echo in trap >&2'),
-    fc.constantFrom('EXIT', 'ERR', 'DEBUG', 'RETURN', 'USR1', 'CHLD'),
+    fc.constantFrom('EXIT', 'ERR', 'DEBUG', 'RETURN', 'USR1'),
   )
   .map(([body, on]) => `trap '${body}' ${on}`);
 
