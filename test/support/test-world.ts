@@ -10,6 +10,7 @@
 import { type ChildProcess, execFile, spawn } from 'node:child_process';
 import { randomBytes } from 'node:crypto';
 import { once } from 'node:events';
+import { rm } from 'node:fs/promises';
 import { createConnection, createServer, type Server } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -40,6 +41,7 @@ export class TestWorld {
   readonly #internet: string;
   readonly #children: ChildProcess[] = [];
   readonly #bridges: Server[] = [];
+  readonly #sockets: string[] = [];
 
   private constructor(tag: string) {
     this.host = `atest-${tag}-h`;
@@ -73,6 +75,7 @@ export class TestWorld {
   /** A port on this process's loopback that leads to one on the loopback of the test's machine. */
   async bridge(port: number): Promise<number> {
     const path = join(tmpdir(), `atest-${randomBytes(6).toString('hex')}.sock`);
+    this.#sockets.push(path);
     await this.#start([
       ...this.enter,
       process.execPath,
@@ -114,6 +117,7 @@ export class TestWorld {
       child.kill('SIGKILL');
       await exited;
     }
+    for (const path of this.#sockets) await rm(path, { force: true });
     for (const name of [this.host, this.#internet]) await run('ip', ['netns', 'delete', name]).catch(() => {});
   }
 
