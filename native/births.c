@@ -58,6 +58,12 @@ static bool is_ours(const struct run *run, int pid)
 	return pid > 1 && !runs_have_pid(pid) && group_has(run->session->slot, pid) && waitid(P_PID, (id_t)pid, &info, WEXITED | WNOHANG | WNOWAIT) == 0;
 }
 
+/* Why there is none: its session has ended, or could not fork. */
+static uint16_t no_process(const struct run *run)
+{
+	return run->session == NULL || run->session->reaped ? 17 : 11;
+}
+
 static void settle(struct run *run)
 {
 	struct birth *birth = run->birth;
@@ -69,7 +75,7 @@ static void settle(struct run *run)
 		return;
 	}
 	if (run->session == NULL || !is_ours(run, birth->pid)) {
-		birth_failed(run, 11, ESRCH);
+		birth_failed(run, no_process(run), ESRCH);
 		return;
 	}
 	atomic_store(runs_pid_of(run->slot), birth->pid);
@@ -110,7 +116,7 @@ static void birth_ready(struct source *source, uint32_t events)
 	birth->said = true;
 	birth->pid = who.pid;
 	if (who.pid < 0)
-		birth->trouble = (struct launch_error){ .code = 11, .error = ESRCH };
+		birth->trouble = (struct launch_error){ .code = no_process(birth->run), .error = ESRCH };
 	else if (told.code != 0)
 		birth->trouble = (struct launch_error){ .code = told.code == 8 ? 8 : 12, .error = told.error };
 	settle(birth->run);

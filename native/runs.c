@@ -369,6 +369,9 @@ bool run_signal(struct run *run, uint8_t target, uint8_t number)
 {
 	if (number < 1 || number > 64)
 		return false;
+	/* A text that is answered has nothing of its own any more: what its session runs by now is somebody else's. */
+	if (run->in_session && run->reaped)
+		return false;
 	run->asked |= bit_of(number);
 	if (run->in_session && run->session != NULL)
 		run->session->asked |= bit_of(number);

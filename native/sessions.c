@@ -214,14 +214,20 @@ static void hear_beginning(struct run *run)
 	static char nowhere[4096];
 	struct shell *shell = run->shell;
 	struct source *errors = &run->errors.source;
-	ssize_t count;
 	run->errors.readable = false;
-	while (errors->fd >= 0 && (count = read(errors->fd, nowhere, sizeof(nowhere))) > 0) {
+	if (errors->fd < 0)
+		return;
+	/* Once per event, as everywhere: a program that never stops to complain holds nobody else up. */
+	ssize_t count = read(errors->fd, nowhere, sizeof(nowhere));
+	if (count > 0) {
 		size_t room = COMPLAINT_MAX - shell->complaint_length, kept = (size_t)count < room ? (size_t)count : room;
 		memcpy(shell->complaint + shell->complaint_length, nowhere, kept);
 		shell->complaint_length += kept;
 	}
-	if (errors->fd >= 0 && !run->reaped)
+	/* A pipe that all writers have closed reports that for ever. */
+	if (count == 0 || run->reaped)
+		source_unwatch(errors);
+	else
 		source_watch(errors, EPOLLIN);
 }
 

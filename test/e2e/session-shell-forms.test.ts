@@ -1,4 +1,3 @@
-// biome-ignore-all lint/suspicious/noTemplateCurlyInString: texts for a shell, which has the same notation.
 /** Every form that a text can have, every way in which it can end, and what it does with descriptors. Through the engine alone. */
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import { describeWith, requires } from '../support/requires.ts';

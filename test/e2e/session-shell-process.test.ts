@@ -1,4 +1,3 @@
-// biome-ignore-all lint/suspicious/noTemplateCurlyInString: texts for a shell, which has the same notation.
 /** Processes from a session: what they see, where they are, how they end. Through the engine alone. */
 import { join } from 'node:path';
 import { afterAll, beforeAll, expect, test } from 'vitest';

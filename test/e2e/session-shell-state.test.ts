@@ -1,4 +1,3 @@
-// biome-ignore-all lint/suspicious/noTemplateCurlyInString: texts for a shell, which has the same notation.
 /** What stays in the shell of a session between commands, and that nothing of ours is in it. Through the engine alone. */
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import { describeWith, requires } from '../support/requires.ts';

@@ -360,6 +360,6 @@ async function statusOf(target: Target): Promise<{ readonly running: number; rea
 
 /** Asks again until it is so; init tells of ends when they happen, but not to a connection that is gone. */
 async function until(isSo: () => Promise<boolean>, what: string): Promise<void> {
-  const deadline = performance.now() + 20_000;
+  const deadline = performance.now() + 45_000;
   while (!(await isSo())) expect(performance.now(), what).toBeLessThan(deadline);
 }
