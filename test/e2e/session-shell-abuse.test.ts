@@ -3,12 +3,13 @@
  * nothing else. Init is built with the sanitizers.
  */
 import { execFile } from 'node:child_process';
-import { mkdtemp, readdir, readlink, rm } from 'node:fs/promises';
+import { mkdtemp, readdir, readFile, readlink, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { promisify } from 'node:util';
 import fc from 'fast-check';
 import { afterAll, beforeAll, expect, test } from 'vitest';
+import { newId } from '../../src/protocol/index.ts';
 import { initPid } from '../support/node-leftovers.ts';
 import { describeWith, requires } from '../support/requires.ts';
 import { SessionRig, type SessionUnderTest } from '../support/session-rig.ts';
@@ -190,7 +191,33 @@ describeWith(
     expect(await initPid(rig.harness.dataDirectory, rig.sandbox.mark.sandboxId)).toBe(pid);
     await expect.poll(() => descriptorsOf(pid), { timeout: 20_000 }).toBeLessThanOrEqual(before + 4);
   });
+
+  test('a shell that closes its stderr before it begins costs init nothing', async () => {
+    const pid = await initPid(rig.harness.dataDirectory, rig.sandbox.mark.sandboxId);
+    await rig.run("printf '#!/bin/sh\nexec 2>&-\nsleep 3\n' > /tmp/mute; chmod 755 /tmp/mute");
+    const before = await ticksOf(pid);
+    await expect(rig.session({ shell: '/tmp/mute' })).rejects.toMatchObject({ code: 'session_shell_not_usable' });
+    // Hundredths of a second; to be woken by a closed pipe again and again takes all three.
+    expect((await ticksOf(pid)) - before).toBeLessThan(100);
+    await expectNoHarm();
+  });
+
+  test('a kill that comes after the answer of a text does not reach its session', async () => {
+    const session = await rig.session();
+    const runId = newId('operation');
+    expect(await session.exec('sleep 1000 & echo $!', { runId })).toMatchObject({ exitCode: 0 });
+    await expect(rig.client.control((connection) => connection.killTree(runId))).rejects.toThrow();
+    expect(await session.out('echo alive')).toBe('alive\n');
+    await session.kill();
+  });
 });
+
+/** Processor time that it has used, in hundredths of a second. */
+async function ticksOf(pid: number): Promise<number> {
+  const stat = await readFile(`/proc/${pid}/stat`, 'utf8');
+  const fields = stat.slice(stat.lastIndexOf(')') + 2).split(' ');
+  return Number(fields[11]) + Number(fields[12]);
+}
 
 /** Those of the groups of runs are kept for the next. */
 async function descriptorsOf(pid: number): Promise<number> {
