@@ -3,6 +3,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, expect, test } from 'vitest';
 import { FakeClock } from '../../test/support/fake-clock.ts';
+import { FakeFeed, runEntry } from '../../test/support/fake-feed.ts';
 import { silentLogger } from '../base/index.ts';
 import { newId, sessionLimits } from '../protocol/index.ts';
 import { readSessionRecords, type SessionRecord, sessionsDirectory, writeSessionRecord } from './session-record.ts';
@@ -18,6 +19,10 @@ afterEach(() => rm(directory, { recursive: true }));
 
 /** On a sandbox whose life is over: everything is known from its files. */
 const open = () => SessionTable.open({ directory, generation: 2, client: undefined, clock, log: silentLogger });
+
+/** On one that runs. */
+const openLive = ({ client }: FakeFeed) =>
+  SessionTable.open({ directory, generation: 2, client, clock, log: silentLogger });
 
 function record(sequence: number, more: Partial<SessionRecord> = {}): SessionRecord {
   return {
@@ -77,4 +82,25 @@ test('of ended sessions so many are kept, the newest ends; of living ones so man
   expect(kept).toHaveLength(sessionLimits.ended);
   expect(kept.every(({ record: { end } }) => (end?.endedAtMs ?? 0) >= 1_000)).toBe(true);
   expect(await readdir(sessionsDirectory(directory))).toHaveLength(sessionLimits.ended);
+});
+
+test('a command that an earlier node began has its turn until it ends, also if that is while it is listed', async () => {
+  const [busy, idle] = [record(1), record(2)];
+  await writeSessionRecord(directory, busy);
+  await writeSessionRecord(directory, idle);
+  const feed = new FakeFeed();
+  const command = (run: string, { sessionId }: SessionRecord) =>
+    runEntry(run, { kind: 'in session', session: sessionId });
+  const [goesOn, ends] = [command('goes-on', busy), command('ends', idle)];
+  feed.runs = [runEntry(busy.sessionId), runEntry(idle.sessionId), goesOn, ends];
+  feed.onList = () => feed.tell({ ...ends, state: 'ended' });
+  const table = await openLive(feed);
+  const run = (session: SessionRecord) =>
+    table.get(session.sessionId).queue.run({ runId: 'mine', timeoutMs: 0 }, async () => 'ran');
+  expect(await run(idle)).toBe('ran');
+  await expect(run(busy)).rejects.toMatchObject({ code: 'session_queue_timeout', details: { current: 'goes-on' } });
+  feed.tell({ ...goesOn, state: 'ended' });
+  await expect.poll(() => table.get(busy.sessionId).queue.current, { timeout: 10_000 }).toBeNull();
+  expect(await run(busy)).toBe('ran');
+  await table.close();
 });

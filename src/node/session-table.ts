@@ -32,6 +32,8 @@ export class SessionTable {
   /** Guards the file of one record: writers share a temporary name. Rank 4; nothing is taken inside. */
   readonly #fileLock = new KeyedMutex<SessionId>();
   #feed: ProcessFeed | undefined;
+  /** While init's list is on its way: the runs whose end was heard since it was asked for. In the list they may still run. */
+  #endedMeanwhile: Set<string> | undefined;
   #sequence = 0;
 
   private constructor(options: SessionTableOptions) {
@@ -155,12 +157,19 @@ export class SessionTable {
   /** Compares with what init remembers. A record of a start that never reached init goes. */
   async #settle(connection: ControlConnection): Promise<void> {
     if (this.#live.size === 0) return;
-    const runs = new Map((await connection.listRuns()).map((run) => [run.run, run]));
-    for (const [run, release] of this.#inherited) if (runs.get(run)?.state !== 'running') release();
-    for (const entry of [...this.#live.values()].filter(({ isStarting }) => !isStarting)) {
-      await this.#compare(entry, runs.get(entry.record.sessionId));
+    const ended = new Set<string>();
+    this.#endedMeanwhile = ended;
+    try {
+      const runs = new Map((await connection.listRuns()).map((run) => [run.run, run]));
+      for (const [run, release] of this.#inherited) if (runs.get(run)?.state !== 'running') release();
+      for (const entry of [...this.#live.values()].filter(({ isStarting }) => !isStarting)) {
+        await this.#compare(entry, runs.get(entry.record.sessionId));
+      }
+      const commands = [...runs.values()].filter(({ kind, state }) => kind === 'in session' && state === 'running');
+      for (const command of commands) if (!ended.has(command.run)) this.#inherit(command);
+    } finally {
+      this.#endedMeanwhile = undefined;
     }
-    for (const run of runs.values()) if (run.kind === 'in session' && run.state === 'running') this.#inherit(run);
   }
 
   async #runOf(entry: SessionEntry): Promise<RunEntry | undefined> {
@@ -189,7 +198,10 @@ export class SessionTable {
   }
 
   #take(run: RunEntry): void {
-    if (run.state !== 'running') this.#inherited.get(run.run)?.();
+    if (run.state !== 'running') {
+      this.#endedMeanwhile?.add(run.run);
+      this.#inherited.get(run.run)?.();
+    }
     const entry = isId('session', run.run) ? this.#live.get(run.run) : undefined;
     if (entry === undefined) return;
     entry.take(run);
