@@ -43,7 +43,7 @@ import { admitExec, refuseOlderLife } from './order-rules.ts';
 import type { Launch, SandboxProcesses } from './sandbox-processes.ts';
 import { endOf, type SessionEntry } from './session-entry.ts';
 import { LeftQueue } from './session-queue.ts';
-import { hasSessions, sessionOf } from './session-record.ts';
+import { hasSessions, type SessionRecord, sessionOf } from './session-record.ts';
 import { SessionTable } from './session-table.ts';
 
 const defaultShell = 'bash';
@@ -196,14 +196,13 @@ export class SandboxSessions implements NodeSessions {
     const { clock, faults } = this.#options;
     const { sessionId, generation, name, user, timeoutMs } = order;
     await faults.hit('node-session-before-record');
-    const entry = await table.add({
+    const record: Omit<SessionRecord, 'sequence'> = {
       ...{ format: 1, sessionId, generation, name, user, timeoutMs, pid: null, end: null },
       shell: order.shell ?? defaultShell,
       startedAtMs: clock.nowMs(),
       bootedAtMs: clock.nowMs() - clock.bootMs(),
-    });
-    // Its first turn: whoever finds it by name meanwhile waits until it has a shell.
-    await entry.queue.run({ runId: sessionId, timeoutMs: null }, () => this.#begin(table, entry, { order, hold }));
+    };
+    const entry = await table.add(record, (added) => this.#begin(table, added, { order, hold }));
     await faults.hit('node-session-after-start');
     await table.save(entry);
     await faults.hit('node-session-before-answer');
@@ -226,8 +225,6 @@ export class SandboxSessions implements NodeSessions {
       const isOpen = isPlatformError(error, 'outcome_unknown', 'operation_in_doubt');
       if (!isOpen) await table.remove(entry);
       if (!isOpen || !(await table.adopt(entry))) throw error;
-    } finally {
-      entry.isStarting = false;
     }
   }
 

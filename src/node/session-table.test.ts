@@ -70,7 +70,7 @@ test('of ended sessions so many are kept, the newest ends; of living ones so man
   const table = await open();
   const add = (sequence: number) => {
     const { sequence: _, ...rest } = record(sequence);
-    return table.add(rest);
+    return table.add(rest, async () => {});
   };
   const entries = [];
   for (let index = 0; index < sessionLimits.live; index++) entries.push(await add(index));
@@ -102,5 +102,35 @@ test('a command that an earlier node began has its turn until it ends, also if t
   feed.tell({ ...goesOn, state: 'ended' });
   await expect.poll(() => table.get(busy.sessionId).queue.current, { timeout: 10_000 }).toBeNull();
   expect(await run(busy)).toBe('ran');
+  await table.close();
+});
+
+test('a session that is being made has its first turn from the beginning, and is not missed at init', async () => {
+  const table = await openLive(new FakeFeed());
+  const { sequence: _, ...made } = record(1, { name: 'work', pid: null });
+  const order: string[] = [];
+  const adding = table.add(made, async (entry) => {
+    order.push('started');
+    await table.look(entry);
+  });
+  const early = table.get('work').queue.run({ runId: 'early', timeoutMs: null }, async () => void order.push('early'));
+  await Promise.all([adding, early]);
+  expect(order).toEqual(['started', 'early']);
+  expect(table.get('work').record).toMatchObject({ sessionId: made.sessionId, end: null });
+  await table.close();
+});
+
+test('a session whose record cannot be written is not there, and whoever waits for it hears that', async () => {
+  const table = await openLive(new FakeFeed());
+  await rm(sessionsDirectory(directory), { recursive: true });
+  const { sequence: _, ...made } = record(1, { name: 'work', pid: null });
+  const starts: string[] = [];
+  const adding = table.add(made, async () => void starts.push('started'));
+  const early = table.get('work').queue.run({ runId: 'early', timeoutMs: null }, async () => {});
+  const [added, waited] = await Promise.allSettled([adding, early]);
+  expect(added).toMatchObject({ status: 'rejected', reason: { code: 'ENOENT' } });
+  expect(waited).toMatchObject({ status: 'rejected', reason: { code: 'session_not_found' } });
+  expect(starts).toEqual([]);
+  expect(table.find('work')).toBeUndefined();
   await table.close();
 });

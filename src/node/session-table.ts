@@ -71,8 +71,14 @@ export class SessionTable {
     throw notFound(session);
   }
 
-  /** Takes its place before the first await, so that the limit holds however many come at once. */
-  async add(record: Omit<SessionRecord, 'sequence'>): Promise<SessionEntry> {
+  /**
+   * Writes its record, then starts it. Its place and its first turn are taken before the first await: the limit holds however many come at once,
+   * and whoever finds it meanwhile waits until it has a shell.
+   */
+  async add(
+    record: Omit<SessionRecord, 'sequence'>,
+    start: (entry: SessionEntry) => Promise<void>,
+  ): Promise<SessionEntry> {
     const { sessionId } = record;
     if (this.#live.size >= sessionLimits.live) {
       throw new PlatformError('limit_exceeded', `A sandbox has at most ${sessionLimits.live} sessions; delete one.`);
@@ -80,12 +86,14 @@ export class SessionTable {
     const entry = new SessionEntry({ ...record, sequence: ++this.#sequence }, this.#options.clock);
     entry.isStarting = true;
     this.#live.set(sessionId, entry);
-    try {
-      await this.save(entry);
-    } catch (error) {
-      this.#live.delete(sessionId);
-      throw error;
-    }
+    await entry.queue.run({ runId: sessionId, timeoutMs: null }, async () => {
+      try {
+        await this.#saveFirst(entry);
+        await start(entry);
+      } finally {
+        entry.isStarting = false;
+      }
+    });
     return entry;
   }
 
@@ -111,9 +119,7 @@ export class SessionTable {
 
   async remove(entry: SessionEntry): Promise<void> {
     const { sessionId } = entry.record;
-    this.#live.delete(sessionId);
-    this.#ended.delete(sessionId);
-    entry.queue.close(() => notFound(entry.record.name ?? sessionId));
+    this.#drop(entry);
     await this.#fileLock.run(sessionId, () => removeSessionRecord(this.#options.directory, sessionId));
   }
 
@@ -154,6 +160,22 @@ export class SessionTable {
     }
   }
 
+  async #saveFirst(entry: SessionEntry): Promise<void> {
+    try {
+      await this.save(entry);
+    } catch (error) {
+      this.#drop(entry);
+      throw error;
+    }
+  }
+
+  #drop(entry: SessionEntry): void {
+    const { sessionId, name } = entry.record;
+    this.#live.delete(sessionId);
+    this.#ended.delete(sessionId);
+    entry.queue.close(() => notFound(name ?? sessionId));
+  }
+
   /** Compares with what init remembers. A record of a start that never reached init goes. */
   async #settle(connection: ControlConnection): Promise<void> {
     if (this.#live.size === 0) return;
@@ -179,6 +201,7 @@ export class SessionTable {
 
   async #compare(entry: SessionEntry, run: RunEntry | undefined): Promise<void> {
     if (run !== undefined) this.#take(run);
+    else if (entry.isStarting) return;
     else if (entry.record.pid === null) await this.remove(entry);
     // Init remembers so many that have ended, and it is not among them.
     else this.end(entry, unseenEnd('crashed', this.#options.clock.nowMs()));
