@@ -155,7 +155,9 @@ export class SandboxSessions implements NodeSessions {
     const { table, entry } = await this.#find(order, { isEndedFine: true });
     // One that is being made has no shell yet that could be killed, and would get one afterwards.
     await this.#makingLock.run(makingKey(order, entry.record), async () => {
-      if (entry.isLive) await this.#kill(this.#admit(order).client, entry);
+      // Also one whose end nobody saw, while there is somebody who can be asked: nothing of it may outlive its record.
+      const isDoubtful = entry.isEndUnseen && this.#options.get(order.sandboxId).client !== undefined;
+      if (entry.isLive || isDoubtful) await this.#kill(this.#admit(order).client, entry);
       await table.remove(entry);
     });
   }

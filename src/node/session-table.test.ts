@@ -6,6 +6,7 @@ import { FakeClock } from '../../test/support/fake-clock.ts';
 import { FakeFeed, runEntry } from '../../test/support/fake-feed.ts';
 import { silentLogger } from '../base/index.ts';
 import { newId, sessionLimits } from '../protocol/index.ts';
+import type { SessionEntry } from './session-entry.ts';
 import { readSessionRecords, type SessionRecord, sessionsDirectory, writeSessionRecord } from './session-record.ts';
 import { SessionTable } from './session-table.ts';
 
@@ -132,5 +133,47 @@ test('a session whose record cannot be written is not there, and whoever waits f
   expect(waited).toMatchObject({ status: 'rejected', reason: { code: 'session_not_found' } });
   expect(starts).toEqual([]);
   expect(table.find('work')).toBeUndefined();
+  await table.close();
+});
+
+test('when the connection to init is opened again, what is started meanwhile is neither removed nor crashed', async () => {
+  const gone = record(1, { name: 'gone' });
+  await writeSessionRecord(directory, gone);
+  const feed = new FakeFeed();
+  feed.runs = [runEntry(gone.sessionId)];
+  const table = await openLive(feed);
+  const opened = Promise.withResolvers<void>();
+  const { sequence: _, ...before } = record(2, { name: 'before', pid: null });
+  const { sequence: __, ...during } = record(3, { name: 'during', pid: null });
+  const gotPid = async (entry: SessionEntry) => {
+    entry.record = { ...entry.record, pid: 8 };
+  };
+  const starting = table.add(before, async (entry) => {
+    await opened.promise;
+    await gotPid(entry);
+  });
+  feed.runs = [];
+  feed.onList = async () => {
+    opened.resolve();
+    await Promise.all([starting, table.add(during, gotPid)]);
+  };
+  feed.lose();
+  await expect.poll(() => table.get('gone').record.end, { timeout: 10_000 }).toMatchObject({ reason: 'crashed' });
+  expect(table.get('before').record).toMatchObject({ pid: 8, end: null });
+  expect(table.get('during').record).toMatchObject({ pid: 8, end: null });
+  await table.close();
+});
+
+test('the end of a session that was being started while init was out of reach is in the list, and is taken', async () => {
+  const feed = new FakeFeed();
+  const table = await openLive(feed);
+  const { sequence: _, ...made } = record(1, { name: 'work', pid: null });
+  const answered = Promise.withResolvers<void>();
+  const adding = table.add(made, () => answered.promise);
+  feed.runs = [runEntry(made.sessionId, { state: 'ended', waitStatus: 3 << 8 })];
+  feed.lose();
+  await expect.poll(() => table.get('work').record.end, { timeout: 10_000 }).toMatchObject({ exitCode: 3 });
+  answered.resolve();
+  await adding;
   await table.close();
 });

@@ -101,13 +101,16 @@ export class SessionTable {
   async adopt(entry: SessionEntry): Promise<boolean> {
     const run = await this.#runOf(entry);
     if (run === undefined) await this.remove(entry);
-    else this.#take(run);
+    else this.#takeOwn(run);
     return run !== undefined;
   }
 
   /** Asks init whether it lives. */
   async look(entry: SessionEntry): Promise<void> {
-    await this.#compare(entry, await this.#runOf(entry));
+    const { isStarting } = entry;
+    const run = await this.#runOf(entry);
+    if (run !== undefined) this.#takeOwn(run);
+    else if (!isStarting) await this.#miss(entry);
   }
 
   async save(entry: SessionEntry): Promise<void> {
@@ -179,14 +182,15 @@ export class SessionTable {
   /** Compares with what init remembers. A record of a start that never reached init goes. */
   async #settle(connection: ControlConnection): Promise<void> {
     if (this.#live.size === 0) return;
+    // Chosen before init makes its list, which need not have what is started meanwhile.
+    const waiting = [...this.#live.values()].filter(({ isStarting }) => !isStarting);
     const ended = new Set<string>();
     this.#endedMeanwhile = ended;
     try {
       const runs = new Map((await connection.listRuns()).map((run) => [run.run, run]));
       for (const [run, release] of this.#inherited) if (runs.get(run)?.state !== 'running') release();
-      for (const entry of [...this.#live.values()].filter(({ isStarting }) => !isStarting)) {
-        await this.#compare(entry, runs.get(entry.record.sessionId));
-      }
+      for (const run of runs.values()) this.#takeOwn(run);
+      for (const entry of waiting) if (!runs.has(entry.record.sessionId)) await this.#miss(entry);
       const commands = [...runs.values()].filter(({ kind, state }) => kind === 'in session' && state === 'running');
       for (const command of commands) if (!ended.has(command.run)) this.#inherit(command);
     } finally {
@@ -199,10 +203,9 @@ export class SessionTable {
     return runs?.find(({ run }) => run === entry.record.sessionId);
   }
 
-  async #compare(entry: SessionEntry, run: RunEntry | undefined): Promise<void> {
-    if (run !== undefined) this.#take(run);
-    else if (entry.isStarting) return;
-    else if (entry.record.pid === null) await this.remove(entry);
+  /** Init, which knows of every start that it answered, does not have it. */
+  async #miss(entry: SessionEntry): Promise<void> {
+    if (entry.record.pid === null) await this.remove(entry);
     // Init remembers so many that have ended, and it is not among them.
     else this.end(entry, unseenEnd('crashed', this.#options.clock.nowMs()));
   }
@@ -225,6 +228,11 @@ export class SessionTable {
       this.#endedMeanwhile?.add(run.run);
       this.#inherited.get(run.run)?.();
     }
+    this.#takeOwn(run);
+  }
+
+  /** What init tells of a session's shell. */
+  #takeOwn(run: RunEntry): void {
     const entry = isId('session', run.run) ? this.#live.get(run.run) : undefined;
     if (entry === undefined) return;
     entry.take(run);
