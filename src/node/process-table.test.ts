@@ -1,4 +1,4 @@
-import { mkdir, mkdtemp, readdir, rm, writeFile } from 'node:fs/promises';
+import { mkdir, mkdtemp, readdir, rm, symlink, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, expect, test } from 'vitest';
@@ -152,4 +152,18 @@ test('when the connection to init is opened again, what is being started is not 
   await startRecorded(table, entry, async () => ({ pid: 9 }));
   expect(entry).toMatchObject({ isStarting: false, record: { pid: 9 } });
   await table.close();
+});
+
+test('a full disk is insufficient_storage, and the process is not there', async () => {
+  const table = await open();
+  const { sequence: _, ...start } = record(0, {
+    name: 'web',
+    pid: null,
+    exit: null,
+    treeEndedAtMs: null,
+    output: null,
+  });
+  await symlink('/dev/full', join(processesDirectory(directory), `.${start.processId}.json.tmp`));
+  await expect(table.add(start)).rejects.toMatchObject({ code: 'insufficient_storage' });
+  expect(table.find('web')).toBeUndefined();
 });

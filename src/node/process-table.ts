@@ -10,6 +10,7 @@ import { join } from 'node:path';
 import { type Clock, KeyedMutex, type Logger } from '../base/index.ts';
 import { type ControlConnection, type InitClient, JournalReader, type RunEntry } from '../execution/index.ts';
 import { isId, type OutputRange, PlatformError } from '../protocol/index.ts';
+import { rethrowDiskFull } from './disk-full.ts';
 import { exitOf, ProcessEntry, unseenExit } from './process-entry.ts';
 import { ProcessFeed } from './process-feed.ts';
 import {
@@ -127,7 +128,7 @@ export class ProcessTable {
       await this.save(entry);
     } catch (error) {
       this.#live.delete(processId);
-      throw error;
+      rethrowDiskFull(error);
     }
     return entry;
   }

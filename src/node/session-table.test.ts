@@ -1,4 +1,4 @@
-import { mkdir, mkdtemp, readdir, rm, writeFile } from 'node:fs/promises';
+import { mkdir, mkdtemp, readdir, rm, symlink, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, expect, test } from 'vitest';
@@ -175,5 +175,14 @@ test('the end of a session that was being started while init was out of reach is
   await expect.poll(() => table.get('work').record.end, { timeout: 10_000 }).toMatchObject({ exitCode: 3 });
   answered.resolve();
   await adding;
+  await table.close();
+});
+
+test('a full disk is insufficient_storage, and the session is not there', async () => {
+  const table = await openLive(new FakeFeed());
+  const { sequence: _, ...made } = record(1, { name: 'work', pid: null });
+  await symlink('/dev/full', join(sessionsDirectory(directory), `.${made.sessionId}.json.tmp`));
+  await expect(table.add(made, async () => {})).rejects.toMatchObject({ code: 'insufficient_storage' });
+  expect(table.find('work')).toBeUndefined();
   await table.close();
 });

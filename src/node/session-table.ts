@@ -9,6 +9,7 @@
 import { type Clock, KeyedMutex, type Logger } from '../base/index.ts';
 import type { ControlConnection, InitClient, RunEntry } from '../execution/index.ts';
 import { isId, PlatformError, type SessionEnd, type SessionId, sessionLimits } from '../protocol/index.ts';
+import { rethrowDiskFull } from './disk-full.ts';
 import { ProcessFeed } from './process-feed.ts';
 import { SessionEntry, unseenEnd } from './session-entry.ts';
 import { readSessionRecords, removeSessionRecord, type SessionRecord, writeSessionRecord } from './session-record.ts';
@@ -168,7 +169,7 @@ export class SessionTable {
       await this.save(entry);
     } catch (error) {
       this.#drop(entry);
-      throw error;
+      rethrowDiskFull(error);
     }
   }
 
