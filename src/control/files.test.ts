@@ -3,11 +3,11 @@ import { afterEach, beforeEach, expect, test } from 'vitest';
 import { ControlRig } from '../../test/support/control-rig.ts';
 import { fakeFileEntry } from '../../test/support/fake-files.ts';
 import { lostAnswer } from '../../test/support/fake-node.ts';
-import type { FileOrder, SandboxId } from '../protocol/index.ts';
+import { type NodeSession, newId, type SandboxId, type WriteFileOrder } from '../protocol/index.ts';
 
 let rig: ControlRig;
 let id: SandboxId;
-let orders: FileOrder[];
+let orders: WriteFileOrder[];
 
 beforeEach(async () => {
   rig = await ControlRig.open();
@@ -64,6 +64,42 @@ test('a lost answer is unknown; under its key a replacing write is done again, a
   await expect(write({ idempotencyKey: 'a' }, 'x', true)).rejects.toMatchObject({ code: 'outcome_unknown' });
   await expect(write({ idempotencyKey: 'a' }, 'x', true)).rejects.toMatchObject({ code: 'operation_in_doubt' });
   expect(orders).toHaveLength(3);
+});
+
+/** Writes in a session, which the node says is like this. */
+async function writeIn(cwd: string | null, path: string, conditions: object = {}, end: NodeSession['end'] = null) {
+  rig.node.getSession = async ({ session, generation }) => ({
+    ...{ sessionId: newId('session'), generation, name: session, pid: 9, shell: 'bash', user: null, timeoutMs: null },
+    ...{ startedAtMs: 1, end, cwd, current: null, queued: 0 },
+  });
+  const inSession = { ...wanted(), path, session: 'work' };
+  return await rig.control.files.write(rig.caller, id, conditions, inSession, text('x'), never);
+}
+
+test('what is relative to a session is not done again elsewhere under its key; what is absolute is', async () => {
+  const { writeFile } = rig.node;
+  const loseOnce = () => {
+    rig.node.writeFile = async (...given) => {
+      await writeFile(...given);
+      rig.node.writeFile = writeFile;
+      throw lostAnswer();
+    };
+  };
+  loseOnce();
+  await expect(writeIn('/a', 'f', { idempotencyKey: 'r' })).rejects.toMatchObject({ code: 'outcome_unknown' });
+  await expect(writeIn('/b', 'f', { idempotencyKey: 'r' })).rejects.toMatchObject({ code: 'operation_in_doubt' });
+  loseOnce();
+  await expect(writeIn('/a', '/f', { idempotencyKey: 'a' })).rejects.toMatchObject({ code: 'outcome_unknown' });
+  expect(await writeIn('/b', '/f', { idempotencyKey: 'a' })).toMatchObject({ path: '/f' });
+  expect(orders).toMatchObject([{ path: '/a/f' }, { path: '/f' }, { path: '/f' }]);
+});
+
+test('a session that cannot tell where it is takes absolute paths, one that has ended takes none', async () => {
+  await expect(writeIn(null, 'f')).rejects.toMatchObject({ code: 'sandbox_unavailable' });
+  expect(await writeIn(null, '/f')).toMatchObject({ path: '/f' });
+  const end = { exitCode: 0, signal: null, reason: 'exited', endedAtMs: 1 } as const;
+  await expect(writeIn(null, '/f', {}, end)).rejects.toMatchObject({ code: 'session_terminated' });
+  expect(orders).toMatchObject([{ path: '/f' }]);
 });
 
 test('content under a key is held and so limited; without one it is passed on as it comes', async () => {

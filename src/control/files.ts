@@ -53,7 +53,9 @@ interface Change<Result> extends Asked {
   readonly kind: keyof Routes;
   /** What makes the request what it is, for its idempotency key. */
   readonly request: unknown;
-  /** Whether it may simply be done again after an interruption. */
+  /** Every path of the request, as the caller gave it. */
+  readonly paths: readonly string[];
+  /** Whether it may simply be done again, in the same place, after an interruption. */
   readonly isRepeatable: boolean;
   readonly effect: (node: NodeApi, order: FileOrder, placed: Placed) => Promise<Result>;
 }
@@ -200,6 +202,7 @@ export class Files {
       ...{ caller, sandboxId, conditions, user, session },
       kind: 'writeFile',
       request: { ...details, digest: content.digest },
+      paths: [path],
       isRepeatable: details.how === 'replace' && expected.kind === 'any',
       effect: (node, order, placed) =>
         node.writeFile({ ...order, ...details, path: placed(path) }, content.bytes(), signal),
@@ -234,6 +237,7 @@ export class Files {
       ...{ caller, sandboxId, conditions, user, session },
       kind: 'uploadTree',
       request: { path, digest: content.digest },
+      paths: [path],
       isRepeatable: true,
       effect: (node, order, placed) => node.writeTree({ ...order, path: placed(path) }, content.bytes(), signal),
     });
@@ -266,7 +270,10 @@ export class Files {
     return await this.#inPlace(record, asked, order, ask);
   }
 
-  /** A session is only looked at, which does not wait for what runs in it; one that has ended is nowhere. */
+  /**
+   * A session is only looked at, which does not wait for what runs in it. One that has ended is nowhere; one that cannot tell where it is takes
+   * absolute paths.
+   */
   async #inPlace<Result>(
     record: SandboxRecord,
     asked: Asked,
@@ -277,10 +284,14 @@ export class Files {
     return await this.#context.nodes.call(record.nodeId, async (node) => {
       if (session === undefined) return await ask(node, order, (path) => path);
       const found = await node.getSession({ sandboxId: record.id, generation: record.generation, session });
-      const { cwd } = found;
-      if (cwd === null) throw sessionNowhere(found);
-      // Not normalized: what `..` leads to behind a symlink is for the kernel to say.
-      const placed = (path: string) => (path.startsWith('/') ? path : `${cwd === '/' ? '' : cwd}/${path}`);
+      const { cwd, end } = found;
+      if (end !== null) throw sessionNowhere(found);
+      const placed = (path: string) => {
+        if (isAbsolute(path)) return path;
+        if (cwd === null) throw sessionNowhere(found);
+        // Not normalized: what `..` leads to behind a symlink is for the kernel to say.
+        return `${cwd === '/' ? '' : cwd}/${path}`;
+      };
       return await ask(node, { ...order, user: order.user ?? found.user }, placed);
     });
   }
@@ -296,6 +307,7 @@ export class Files {
       ...options,
       kind,
       request: action,
+      paths: 'path' in action ? [action.path] : [action.from, action.to],
       effect: (node, order, placed) => node.fileAction<Kind>({ ...order, action: placedAction(action, placed) }),
     });
   }
@@ -321,11 +333,15 @@ export class Files {
     return await this.#inPlace(record, change, order, change.effect);
   }
 
-  /** After a crash nobody knows whether it was done: only what may be done twice in the same life is done again. */
+  /**
+   * After a crash nobody knows whether it was done: only what may be done twice in the same life is done again. What is relative to a session
+   * is not: its shell may be elsewhere by now.
+   */
   async #resume<Result>(change: Change<Result>, operation: Operation, effect: () => Promise<Result>): Promise<Result> {
     const record = await this.#records.find(change.sandboxId);
     const isSameLife = record?.teamId === change.caller.teamId && operation.subjectId === lifeOf(record);
-    if (!change.isRepeatable || !isSameLife) throw inDoubt(operation);
+    const isSamePlace = change.session === undefined || change.paths.every(isAbsolute);
+    if (!change.isRepeatable || !isSameLife || !isSamePlace) throw inDoubt(operation);
     return await effect();
   }
 
@@ -344,6 +360,10 @@ function orderOf(record: SandboxRecord, asked: Asked): FileOrder {
     user: asked.user ?? null,
     leaseToken: asked.conditions.leaseToken ?? null,
   };
+}
+
+function isAbsolute(path: string): boolean {
+  return path.startsWith('/');
 }
 
 function placedAction<Action extends FileAction>(action: Action, placed: Placed): Action {

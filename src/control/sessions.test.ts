@@ -1,7 +1,7 @@
 import { afterEach, expect, test } from 'vitest';
 import { ControlRig } from '../../test/support/control-rig.ts';
 import { lostAnswer } from '../../test/support/fake-node.ts';
-import { type BodyInputOf, type Conditions, newId, routes, type SandboxId } from '../protocol/index.ts';
+import { type BodyInputOf, type Conditions, newId, PlatformError, routes, type SandboxId } from '../protocol/index.ts';
 
 let rig: ControlRig;
 afterEach(() => rig.close());
@@ -68,6 +68,17 @@ test('a command that never reached the shell runs when it is repeated under its 
   await expect(exec(id, { idempotencyKey: 'once' })).rejects.toMatchObject({ code: 'outcome_unknown' });
   const first = await exec(id, { idempotencyKey: 'once' });
   expect(await exec(id, { idempotencyKey: 'once' })).toEqual(first);
+  expect(rig.node.sessions.execs).toHaveLength(1);
+});
+
+test('a command that left the queue frees its key: a repeat runs it', async () => {
+  rig = await ControlRig.open();
+  const { id } = await rig.create();
+  await create(id);
+  const left = new PlatformError('session_queue_timeout', 'The caller left; nothing ran.');
+  rig.node.fail('execInSession', { when: 'before', error: left });
+  await expect(exec(id, { idempotencyKey: 'once' })).rejects.toMatchObject({ code: 'session_queue_timeout' });
+  expect(await exec(id, { idempotencyKey: 'once' })).toMatchObject({ stdout: 'echo hello', exitCode: 3 });
   expect(rig.node.sessions.execs).toHaveLength(1);
 });
 

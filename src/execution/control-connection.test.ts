@@ -64,4 +64,5 @@ test('an init that goes away is noticed', async () => {
   init = undefined;
   await on.gone;
   await expect(on.control((connection) => connection.status())).rejects.toMatchObject({ code: 'sandbox_unavailable' });
+  await expect(on.openControl()).rejects.toMatchObject({ code: 'sandbox_unavailable' });
 });

@@ -70,7 +70,11 @@ export class InitClient {
 
   /** One more control connection, for what waits long or is told unasked; the caller ends it. */
   async openControl(): Promise<ControlConnection> {
-    return await ControlConnection.open(this.#address.connect(), { generation: this.#generation });
+    try {
+      return await ControlConnection.open(this.#address.connect(), { generation: this.#generation });
+    } catch (error) {
+      throw unavailable(error);
+    }
   }
 
   /** A new connection for one run with a journal or one probe of a port; the caller ends it. */
@@ -116,8 +120,12 @@ export class InitClient {
         if (isNobodyThere(error)) break;
       }
     }
-    throw new PlatformError('sandbox_unavailable', 'The sandbox does not answer.', { cause: last });
+    throw unavailable(last);
   }
+}
+
+function unavailable(cause: unknown): PlatformError {
+  return new PlatformError('sandbox_unavailable', 'The sandbox does not answer.', { cause });
 }
 
 function isNobodyThere(error: unknown): boolean {

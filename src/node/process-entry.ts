@@ -13,6 +13,8 @@ import type { ProcessRecord } from './process-record.ts';
 
 export class ProcessEntry {
   record: ProcessRecord;
+  /** Set while its start is under way: that init does not have it means nothing then. */
+  isStarting = false;
   /** Readers that are attached now. */
   followers = 0;
   /** Set when somebody asked for KILL, so that it is counted once. */

@@ -1,9 +1,11 @@
-import { mkdir, mkdtemp, readdir, rm, writeFile } from 'node:fs/promises';
+import { mkdir, mkdtemp, readdir, rm, symlink, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, expect, test } from 'vitest';
+import { FakeFeed } from '../../test/support/fake-feed.ts';
 import { journalRecord, segmentName } from '../../test/support/journal-records.ts';
 import { silentLogger } from '../base/index.ts';
+import type { InitClient } from '../execution/index.ts';
 import { newId } from '../protocol/index.ts';
 import {
   journalsDirectory,
@@ -13,6 +15,7 @@ import {
   writeProcessRecord,
 } from './process-record.ts';
 import { ProcessTable, retention } from './process-table.ts';
+import { startRecorded } from './start-recorded.ts';
 
 const nowMs = 10 * retention.endedMs;
 const clock = { nowMs: () => nowMs, bootMs: () => 1_000, bootId: 'boot' };
@@ -25,12 +28,12 @@ beforeEach(async () => {
 });
 afterEach(() => rm(directory, { recursive: true }));
 
-/** On a sandbox whose life is over: everything is known from its files. */
-const open = () =>
+/** Without a client, on a sandbox whose life is over: everything is known from its files. */
+const open = (client?: InitClient) =>
   ProcessTable.open({
     directory,
     generation: 2,
-    client: undefined,
+    client,
     clock,
     log: silentLogger,
     removeTree: (path) => rm(path, { recursive: true, force: true }),
@@ -131,4 +134,36 @@ test('a name is taken before anything is written, and writes of one record do no
   await table.remove(entry);
   await table.save(entry);
   expect(await readdir(processesDirectory(directory))).toEqual([]);
+});
+
+test('when the connection to init is opened again, what is being started is not removed; what was never started is', async () => {
+  const feed = new FakeFeed();
+  const table = await open(feed.client);
+  const add = (name: string) => {
+    const { sequence: _, ...start } = record(0, { name, pid: null, exit: null, treeEndedAtMs: null, output: null });
+    return table.add(start);
+  };
+  const entry = await add('starting');
+  // Behind the other one, so that both were looked at when it is gone.
+  (await add('never')).isStarting = false;
+  feed.lose();
+  await expect.poll(() => table.find('never'), { timeout: 10_000 }).toBeUndefined();
+  expect(table.find('starting')).toBe(entry);
+  await startRecorded(table, entry, async () => ({ pid: 9 }));
+  expect(entry).toMatchObject({ isStarting: false, record: { pid: 9 } });
+  await table.close();
+});
+
+test('a full disk is insufficient_storage, and the process is not there', async () => {
+  const table = await open();
+  const { sequence: _, ...start } = record(0, {
+    name: 'web',
+    pid: null,
+    exit: null,
+    treeEndedAtMs: null,
+    output: null,
+  });
+  await symlink('/dev/full', join(processesDirectory(directory), `.${start.processId}.json.tmp`));
+  await expect(table.add(start)).rejects.toMatchObject({ code: 'insufficient_storage' });
+  expect(table.find('web')).toBeUndefined();
 });

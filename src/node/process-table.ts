@@ -10,6 +10,7 @@ import { join } from 'node:path';
 import { type Clock, KeyedMutex, type Logger } from '../base/index.ts';
 import { type ControlConnection, type InitClient, JournalReader, type RunEntry } from '../execution/index.ts';
 import { isId, type OutputRange, PlatformError } from '../protocol/index.ts';
+import { rethrowDiskFull } from './disk-full.ts';
 import { exitOf, ProcessEntry, unseenExit } from './process-entry.ts';
 import { ProcessFeed } from './process-feed.ts';
 import {
@@ -114,19 +115,20 @@ export class ProcessTable {
     throw new PlatformError(`${this.#kind}_not_found`, `There is no ${this.#kind} "${process}" in this sandbox.`);
   }
 
-  /** Takes the name before the first await, so that two starts with one name cannot both have it. */
+  /** Takes the name before the first await, so that two starts with one name cannot both have it. Whoever starts it says when that is over. */
   async add(record: Omit<ProcessRecord, 'sequence'>): Promise<ProcessEntry> {
     const { name, processId } = record;
     if (name !== null && this.live.some((entry) => entry.record.name === name && !this.#isNameFree(entry))) {
       throw new PlatformError('process_exists', `A process named "${name}" runs.`, { details: { name } });
     }
     const entry = new ProcessEntry({ ...record, sequence: ++this.#sequence });
+    entry.isStarting = true;
     this.#live.set(processId, entry);
     try {
       await this.save(entry);
     } catch (error) {
       this.#live.delete(processId);
-      throw error;
+      rethrowDiskFull(error);
     }
     return entry;
   }
@@ -247,13 +249,13 @@ export class ProcessTable {
 
   /** Compares with what init remembers. A record of a start that never reached init goes. */
   async #settle(connection: ControlConnection): Promise<void> {
-    const waiting = this.live;
-    if (waiting.length === 0) return;
+    if (this.#live.size === 0) return;
+    // Chosen before init makes its list, which need not have what is started meanwhile.
+    const waiting = this.live.filter(({ isStarting }) => !isStarting);
     const runs = new Map((await connection.listRuns()).map((run) => [run.run, run]));
+    for (const run of runs.values()) this.#take(run);
     for (const entry of waiting) {
-      const run = runs.get(entry.record.processId);
-      if (run !== undefined) this.#take(run);
-      else await this.#settleFromJournal(entry, { isOver: false });
+      if (!runs.has(entry.record.processId)) await this.#settleFromJournal(entry, { isOver: false });
     }
   }
 

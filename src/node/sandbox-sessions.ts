@@ -42,8 +42,7 @@ import type { NodeRecord } from './node-record.ts';
 import { admitExec, refuseOlderLife } from './order-rules.ts';
 import type { Launch, SandboxProcesses } from './sandbox-processes.ts';
 import { endOf, type SessionEntry } from './session-entry.ts';
-import { LeftQueue } from './session-queue.ts';
-import { hasSessions, sessionOf } from './session-record.ts';
+import { hasSessions, type SessionRecord, sessionOf } from './session-record.ts';
 import { SessionTable } from './session-table.ts';
 
 const defaultShell = 'bash';
@@ -105,21 +104,16 @@ export class SandboxSessions implements NodeSessions {
     const { table, entry } = await this.#find(order);
     const { sessionId } = entry.record;
     const cameAt = performance.now();
-    try {
-      return await this.#inTurn({ table, entry, order, runId: order.runId, signal }, async ({ record, client }) => {
-        const queuedMs = Math.round(performance.now() - cameAt);
-        const context = { client, clock, sandboxEnv: record.spec.env, token: record.settings.leaseToken };
-        const wanted = { ...order, sessionId, timeoutMs: order.timeoutMs ?? entry.record.timeoutMs };
-        const { sessionEnded, ...outcome } = await execInSession(context, wanted, signal);
-        if (sessionEnded === null) return { ...outcome, sessionId, queuedMs, sessionEnded };
-        // As its own record will say: init's event comes on another connection, and may be later or earlier.
-        table.end(entry, endOf(entry.record, { ...sessionEnded, endedBootMs: clock.bootMs() }));
-        return { ...outcome, sessionId, queuedMs, sessionEnded: entry.record.end };
-      });
-    } catch (error) {
-      if (error instanceof LeftQueue) return { ...neverRan(clock), sessionId, queuedMs: 0, sessionEnded: null };
-      throw error;
-    }
+    return await this.#inTurn({ table, entry, order, runId: order.runId, signal }, async ({ record, client }) => {
+      const queuedMs = Math.round(performance.now() - cameAt);
+      const context = { client, clock, sandboxEnv: record.spec.env, token: record.settings.leaseToken };
+      const wanted = { ...order, sessionId, timeoutMs: order.timeoutMs ?? entry.record.timeoutMs };
+      const { sessionEnded, ...outcome } = await execInSession(context, wanted, signal);
+      if (sessionEnded === null) return { ...outcome, sessionId, queuedMs, sessionEnded };
+      // As its own record will say: init's event comes on another connection, and may be later or earlier.
+      table.end(entry, endOf(entry.record, { ...sessionEnded, endedBootMs: clock.bootMs() }));
+      return { ...outcome, sessionId, queuedMs, sessionEnded: entry.record.end };
+    });
   }
 
   async setSessionEnv(order: SetSessionEnvOrder): Promise<void> {
@@ -143,9 +137,10 @@ export class SandboxSessions implements NodeSessions {
       const cwd = here === null ? order.cwd : `${here === '/' ? '' : here}/${order.cwd}`;
       const launch: Launch = async ({ record, client }) => {
         const context = { client, sandboxEnv: record.spec.env, token: record.settings.leaseToken };
-        const starting = startInSession(context, { ...order, cwd, sessionId });
-        const [pid, directory] = await Promise.all([starting, cwd ?? this.#directoryOf(order, entry)]);
-        return { pid, cwd: directory };
+        // That it runs is certain once it is started, also if nobody can tell where.
+        const directory = cwd ?? this.#directoryOf(order, entry).catch(() => null);
+        const pid = await startInSession(context, { ...order, cwd, sessionId });
+        return { pid, cwd: await directory };
       };
       return await this.#options.processes.startFrom({ ...order, cwd, user }, { sessionId, launch });
     });
@@ -155,7 +150,9 @@ export class SandboxSessions implements NodeSessions {
     const { table, entry } = await this.#find(order, { isEndedFine: true });
     // One that is being made has no shell yet that could be killed, and would get one afterwards.
     await this.#makingLock.run(makingKey(order, entry.record), async () => {
-      if (entry.isLive) await this.#kill(this.#admit(order).client, entry);
+      // Also one whose end nobody saw, while there is somebody who can be asked: nothing of it may outlive its record.
+      const isDoubtful = entry.isEndUnseen && this.#options.get(order.sandboxId).client !== undefined;
+      if (entry.isLive || isDoubtful) await this.#kill(this.#admit(order).client, entry);
       await table.remove(entry);
     });
   }
@@ -196,14 +193,13 @@ export class SandboxSessions implements NodeSessions {
     const { clock, faults } = this.#options;
     const { sessionId, generation, name, user, timeoutMs } = order;
     await faults.hit('node-session-before-record');
-    const entry = await table.add({
+    const record: Omit<SessionRecord, 'sequence'> = {
       ...{ format: 1, sessionId, generation, name, user, timeoutMs, pid: null, end: null },
       shell: order.shell ?? defaultShell,
       startedAtMs: clock.nowMs(),
       bootedAtMs: clock.nowMs() - clock.bootMs(),
-    });
-    // Its first turn: whoever finds it by name meanwhile waits until it has a shell.
-    await entry.queue.run({ runId: sessionId, timeoutMs: null }, () => this.#begin(table, entry, { order, hold }));
+    };
+    const entry = await table.add(record, (added) => this.#begin(table, added, { order, hold }));
     await faults.hit('node-session-after-start');
     await table.save(entry);
     await faults.hit('node-session-before-answer');
@@ -226,8 +222,6 @@ export class SandboxSessions implements NodeSessions {
       const isOpen = isPlatformError(error, 'outcome_unknown', 'operation_in_doubt');
       if (!isOpen) await table.remove(entry);
       if (!isOpen || !(await table.adopt(entry))) throw error;
-    } finally {
-      entry.isStarting = false;
     }
   }
 
@@ -257,7 +251,7 @@ export class SandboxSessions implements NodeSessions {
             throw entry.isLive ? error : entry.terminated();
           }
           if (!(error instanceof SessionBusy)) throw error;
-          if (signal?.aborted) throw new LeftQueue();
+          if (signal?.aborted) throw entry.queue.left();
           if (wanted.timeoutMs !== null && performance.now() - cameAt > wanted.timeoutMs)
             throw entry.queue.late(wanted);
         }
@@ -280,13 +274,15 @@ export class SandboxSessions implements NodeSessions {
 
   /**
    * Read from the kernel by a process of the sandbox, so it needs no turn. null also when that process cannot tell, because the sandbox has no room
-   * for it or the shell has become another user's: whoever lists sessions hears of the rest.
+   * for it or the shell has become another user's: whoever lists sessions hears of the rest. So it is when the node is closing: whoever made a
+   * session by then must hear of it.
    */
   async #directoryOf(order: LifeOrder, entry: SessionEntry): Promise<string | null> {
-    const { record, client } = this.#options.get(order.sandboxId);
     const { pid, user } = entry.record;
-    if (!entry.isLive || pid === null || client === undefined) return null;
+    if (!entry.isLive || pid === null) return null;
     try {
+      const { record, client } = this.#options.get(order.sandboxId);
+      if (client === undefined) return null;
       return await sessionDirectory({ workers: client.files, user, token: record.settings.leaseToken }, pid);
     } catch (error) {
       if (isPlatformError(error)) return null;
@@ -322,14 +318,4 @@ export class SandboxSessions implements NodeSessions {
 
 function makingKey(order: LifeOrder, session: { readonly sessionId: SessionId; readonly name: string | null }): string {
   return `${order.sandboxId} ${session.name ?? session.sessionId}`;
-}
-
-/** The outcome of a command that left the queue before its turn, as of a stateless one that was aborted before it began. */
-function neverRan(clock: Clock) {
-  const none = new Uint8Array();
-  return {
-    ...{ exitCode: 137, signal: 'SIGKILL', timedOut: false, killed: true, outOfMemory: false },
-    ...{ stdout: none, stderr: none, stdoutTruncated: false, stderrTruncated: false },
-    ...{ startedAtMs: clock.nowMs(), durationMs: 0 },
-  };
 }

@@ -28,6 +28,12 @@ export class SessionEntry {
     return this.record.end === null;
   }
 
+  /** It has ended as far as anybody knows, but nobody saw it. */
+  get isEndUnseen(): boolean {
+    const { end } = this.record;
+    return end !== null && end.exitCode === null && end.signal === null;
+  }
+
   /** Resolves with its end. */
   get ended(): Promise<SessionEnd> {
     return this.#ended.promise;

@@ -1,7 +1,7 @@
 import { expect, test } from 'vitest';
 import { FakeClock } from '../../test/support/fake-clock.ts';
 import { PlatformError, sessionLimits } from '../protocol/index.ts';
-import { LeftQueue, SessionQueue } from './session-queue.ts';
+import { SessionQueue } from './session-queue.ts';
 
 const patient = (runId: string) => ({ runId, timeoutMs: null });
 
@@ -44,12 +44,27 @@ test('whoever leaves while it waits does not run, and those behind it do', async
   const late = queue.run({ runId: 'late', timeoutMs: 1 }, work('late'));
   const behind = queue.run(patient('behind'), work('behind'));
   abort.abort();
-  await expect(left).rejects.toBeInstanceOf(LeftQueue);
+  await expect(left).rejects.toMatchObject({ code: 'session_queue_timeout', retry: 'backoff' });
   await expect(late).rejects.toMatchObject({ code: 'session_queue_timeout' });
   expect(queue.length).toBe(1);
   first.open();
   await behind;
   expect(ran).toEqual(['behind']);
+});
+
+test('whoever leaves when its turn was handed over and it has not begun does not run either', async () => {
+  const queue = new SessionQueue(new FakeClock());
+  const first = held(queue, 'first');
+  const abort = new AbortController();
+  const ran: string[] = [];
+  const left = queue.run({ runId: 'left', timeoutMs: null, signal: abort.signal }, async () => void ran.push('left'));
+  const refused = expect(left).rejects.toMatchObject({ code: 'session_queue_timeout' });
+  first.open();
+  while (queue.current?.runId !== 'left') await Promise.resolve();
+  abort.abort();
+  await refused;
+  expect(ran).toEqual([]);
+  expect(queue.current).toBeNull();
 });
 
 test('0 is at once or not at all; a full queue takes no more', async () => {

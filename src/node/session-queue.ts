@@ -16,11 +16,6 @@ export interface Turn {
   readonly signal?: AbortSignal | undefined;
 }
 
-/** The caller's signal aborted while it waited; nothing ran. */
-export class LeftQueue extends Error {
-  override readonly name = 'LeftQueue';
-}
-
 interface Waiter {
   readonly runId: string;
   readonly begin: () => void;
@@ -48,10 +43,12 @@ export class SessionQueue {
 
   async run<Result>(turn: Turn, work: () => Promise<Result>): Promise<Result> {
     if (this.#over !== undefined) throw this.#over();
-    if (turn.signal?.aborted) throw new LeftQueue();
+    if (turn.signal?.aborted) throw this.left();
     if (this.#current === null) this.#begin(turn.runId);
     else await this.#wait(turn);
     try {
+      // Between the handing over of its turn and its waking.
+      if (turn.signal?.aborted) throw this.left();
       return await work();
     } finally {
       this.#current = null;
@@ -77,7 +74,7 @@ export class SessionQueue {
     };
     const waiter: Waiter = { runId: turn.runId, begin: resolve, refuse: leave };
     const timer = turn.timeoutMs === null ? undefined : setTimeout(() => leave(this.late(turn)), turn.timeoutMs);
-    const onAbort = () => leave(new LeftQueue());
+    const onAbort = () => leave(this.left());
     turn.signal?.addEventListener('abort', onAbort, { once: true });
     this.#waiting.add(waiter);
     try {
@@ -103,10 +100,17 @@ export class SessionQueue {
 
   /** What is told to one whose time to wait is over. */
   late(turn: Turn): PlatformError {
-    return new PlatformError(
-      'session_queue_timeout',
-      `The session was busy for more than ${turn.timeoutMs} ms; nothing ran. Wait longer, or use another session.`,
-      { details: { current: this.#current?.runId ?? null, queued: this.#waiting.size } },
-    );
+    const message = `The session was busy for more than ${turn.timeoutMs} ms; nothing ran. Wait longer, or use another session.`;
+    return this.#refusal(message);
+  }
+
+  /** What is told to one whose signal aborted before it began: a refusal and no result, so that its key stays free. */
+  left(): PlatformError {
+    return this.#refusal('The session was busy for longer than the caller would wait; nothing ran.');
+  }
+
+  #refusal(message: string): PlatformError {
+    const details = { current: this.#current?.runId ?? null, queued: this.#waiting.size };
+    return new PlatformError('session_queue_timeout', message, { details });
   }
 }

@@ -1,10 +1,12 @@
-import { mkdir, mkdtemp, readdir, rm, writeFile } from 'node:fs/promises';
+import { mkdir, mkdtemp, readdir, rm, symlink, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, expect, test } from 'vitest';
 import { FakeClock } from '../../test/support/fake-clock.ts';
+import { FakeFeed, runEntry } from '../../test/support/fake-feed.ts';
 import { silentLogger } from '../base/index.ts';
 import { newId, sessionLimits } from '../protocol/index.ts';
+import type { SessionEntry } from './session-entry.ts';
 import { readSessionRecords, type SessionRecord, sessionsDirectory, writeSessionRecord } from './session-record.ts';
 import { SessionTable } from './session-table.ts';
 
@@ -18,6 +20,10 @@ afterEach(() => rm(directory, { recursive: true }));
 
 /** On a sandbox whose life is over: everything is known from its files. */
 const open = () => SessionTable.open({ directory, generation: 2, client: undefined, clock, log: silentLogger });
+
+/** On one that runs. */
+const openLive = ({ client }: FakeFeed) =>
+  SessionTable.open({ directory, generation: 2, client, clock, log: silentLogger });
 
 function record(sequence: number, more: Partial<SessionRecord> = {}): SessionRecord {
   return {
@@ -65,7 +71,7 @@ test('of ended sessions so many are kept, the newest ends; of living ones so man
   const table = await open();
   const add = (sequence: number) => {
     const { sequence: _, ...rest } = record(sequence);
-    return table.add(rest);
+    return table.add(rest, async () => {});
   };
   const entries = [];
   for (let index = 0; index < sessionLimits.live; index++) entries.push(await add(index));
@@ -77,4 +83,106 @@ test('of ended sessions so many are kept, the newest ends; of living ones so man
   expect(kept).toHaveLength(sessionLimits.ended);
   expect(kept.every(({ record: { end } }) => (end?.endedAtMs ?? 0) >= 1_000)).toBe(true);
   expect(await readdir(sessionsDirectory(directory))).toHaveLength(sessionLimits.ended);
+});
+
+test('a command that an earlier node began has its turn until it ends, also if that is while it is listed', async () => {
+  const [busy, idle] = [record(1), record(2)];
+  await writeSessionRecord(directory, busy);
+  await writeSessionRecord(directory, idle);
+  const feed = new FakeFeed();
+  const command = (run: string, { sessionId }: SessionRecord) =>
+    runEntry(run, { kind: 'in session', session: sessionId });
+  const [goesOn, ends] = [command('goes-on', busy), command('ends', idle)];
+  feed.runs = [runEntry(busy.sessionId), runEntry(idle.sessionId), goesOn, ends];
+  feed.onList = () => feed.tell({ ...ends, state: 'ended' });
+  const table = await openLive(feed);
+  const run = (session: SessionRecord) =>
+    table.get(session.sessionId).queue.run({ runId: 'mine', timeoutMs: 0 }, async () => 'ran');
+  expect(await run(idle)).toBe('ran');
+  await expect(run(busy)).rejects.toMatchObject({ code: 'session_queue_timeout', details: { current: 'goes-on' } });
+  feed.tell({ ...goesOn, state: 'ended' });
+  await expect.poll(() => table.get(busy.sessionId).queue.current, { timeout: 10_000 }).toBeNull();
+  expect(await run(busy)).toBe('ran');
+  await table.close();
+});
+
+test('a session that is being made has its first turn from the beginning, and is not missed at init', async () => {
+  const table = await openLive(new FakeFeed());
+  const { sequence: _, ...made } = record(1, { name: 'work', pid: null });
+  const order: string[] = [];
+  const adding = table.add(made, async (entry) => {
+    order.push('started');
+    await table.look(entry);
+  });
+  const early = table.get('work').queue.run({ runId: 'early', timeoutMs: null }, async () => void order.push('early'));
+  await Promise.all([adding, early]);
+  expect(order).toEqual(['started', 'early']);
+  expect(table.get('work').record).toMatchObject({ sessionId: made.sessionId, end: null });
+  await table.close();
+});
+
+test('a session whose record cannot be written is not there, and whoever waits for it hears that', async () => {
+  const table = await openLive(new FakeFeed());
+  await rm(sessionsDirectory(directory), { recursive: true });
+  const { sequence: _, ...made } = record(1, { name: 'work', pid: null });
+  const starts: string[] = [];
+  const adding = table.add(made, async () => void starts.push('started'));
+  const early = table.get('work').queue.run({ runId: 'early', timeoutMs: null }, async () => {});
+  const [added, waited] = await Promise.allSettled([adding, early]);
+  expect(added).toMatchObject({ status: 'rejected', reason: { code: 'ENOENT' } });
+  expect(waited).toMatchObject({ status: 'rejected', reason: { code: 'session_not_found' } });
+  expect(starts).toEqual([]);
+  expect(table.find('work')).toBeUndefined();
+  await table.close();
+});
+
+test('when the connection to init is opened again, what is started meanwhile is neither removed nor crashed', async () => {
+  const gone = record(1, { name: 'gone' });
+  await writeSessionRecord(directory, gone);
+  const feed = new FakeFeed();
+  feed.runs = [runEntry(gone.sessionId)];
+  const table = await openLive(feed);
+  const opened = Promise.withResolvers<void>();
+  const { sequence: _, ...before } = record(2, { name: 'before', pid: null });
+  const { sequence: __, ...during } = record(3, { name: 'during', pid: null });
+  const gotPid = async (entry: SessionEntry) => {
+    entry.record = { ...entry.record, pid: 8 };
+  };
+  const starting = table.add(before, async (entry) => {
+    await opened.promise;
+    await gotPid(entry);
+  });
+  feed.runs = [];
+  feed.onList = async () => {
+    opened.resolve();
+    await Promise.all([starting, table.add(during, gotPid)]);
+  };
+  feed.lose();
+  await expect.poll(() => table.get('gone').record.end, { timeout: 10_000 }).toMatchObject({ reason: 'crashed' });
+  expect(table.get('before').record).toMatchObject({ pid: 8, end: null });
+  expect(table.get('during').record).toMatchObject({ pid: 8, end: null });
+  await table.close();
+});
+
+test('the end of a session that was being started while init was out of reach is in the list, and is taken', async () => {
+  const feed = new FakeFeed();
+  const table = await openLive(feed);
+  const { sequence: _, ...made } = record(1, { name: 'work', pid: null });
+  const answered = Promise.withResolvers<void>();
+  const adding = table.add(made, () => answered.promise);
+  feed.runs = [runEntry(made.sessionId, { state: 'ended', waitStatus: 3 << 8 })];
+  feed.lose();
+  await expect.poll(() => table.get('work').record.end, { timeout: 10_000 }).toMatchObject({ exitCode: 3 });
+  answered.resolve();
+  await adding;
+  await table.close();
+});
+
+test('a full disk is insufficient_storage, and the session is not there', async () => {
+  const table = await openLive(new FakeFeed());
+  const { sequence: _, ...made } = record(1, { name: 'work', pid: null });
+  await symlink('/dev/full', join(sessionsDirectory(directory), `.${made.sessionId}.json.tmp`));
+  await expect(table.add(made, async () => {})).rejects.toMatchObject({ code: 'insufficient_storage' });
+  expect(table.find('work')).toBeUndefined();
+  await table.close();
 });

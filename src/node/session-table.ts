@@ -9,6 +9,7 @@
 import { type Clock, KeyedMutex, type Logger } from '../base/index.ts';
 import type { ControlConnection, InitClient, RunEntry } from '../execution/index.ts';
 import { isId, PlatformError, type SessionEnd, type SessionId, sessionLimits } from '../protocol/index.ts';
+import { rethrowDiskFull } from './disk-full.ts';
 import { ProcessFeed } from './process-feed.ts';
 import { SessionEntry, unseenEnd } from './session-entry.ts';
 import { readSessionRecords, removeSessionRecord, type SessionRecord, writeSessionRecord } from './session-record.ts';
@@ -32,6 +33,8 @@ export class SessionTable {
   /** Guards the file of one record: writers share a temporary name. Rank 4; nothing is taken inside. */
   readonly #fileLock = new KeyedMutex<SessionId>();
   #feed: ProcessFeed | undefined;
+  /** While init's list is on its way: the runs whose end was heard since it was asked for. In the list they may still run. */
+  #endedMeanwhile: Set<string> | undefined;
   #sequence = 0;
 
   private constructor(options: SessionTableOptions) {
@@ -69,8 +72,14 @@ export class SessionTable {
     throw notFound(session);
   }
 
-  /** Takes its place before the first await, so that the limit holds however many come at once. */
-  async add(record: Omit<SessionRecord, 'sequence'>): Promise<SessionEntry> {
+  /**
+   * Writes its record, then starts it. Its place and its first turn are taken before the first await: the limit holds however many come at once,
+   * and whoever finds it meanwhile waits until it has a shell.
+   */
+  async add(
+    record: Omit<SessionRecord, 'sequence'>,
+    start: (entry: SessionEntry) => Promise<void>,
+  ): Promise<SessionEntry> {
     const { sessionId } = record;
     if (this.#live.size >= sessionLimits.live) {
       throw new PlatformError('limit_exceeded', `A sandbox has at most ${sessionLimits.live} sessions; delete one.`);
@@ -78,12 +87,14 @@ export class SessionTable {
     const entry = new SessionEntry({ ...record, sequence: ++this.#sequence }, this.#options.clock);
     entry.isStarting = true;
     this.#live.set(sessionId, entry);
-    try {
-      await this.save(entry);
-    } catch (error) {
-      this.#live.delete(sessionId);
-      throw error;
-    }
+    await entry.queue.run({ runId: sessionId, timeoutMs: null }, async () => {
+      try {
+        await this.#saveFirst(entry);
+        await start(entry);
+      } finally {
+        entry.isStarting = false;
+      }
+    });
     return entry;
   }
 
@@ -91,13 +102,16 @@ export class SessionTable {
   async adopt(entry: SessionEntry): Promise<boolean> {
     const run = await this.#runOf(entry);
     if (run === undefined) await this.remove(entry);
-    else this.#take(run);
+    else this.#takeOwn(run);
     return run !== undefined;
   }
 
   /** Asks init whether it lives. */
   async look(entry: SessionEntry): Promise<void> {
-    await this.#compare(entry, await this.#runOf(entry));
+    const { isStarting } = entry;
+    const run = await this.#runOf(entry);
+    if (run !== undefined) this.#takeOwn(run);
+    else if (!isStarting) await this.#miss(entry);
   }
 
   async save(entry: SessionEntry): Promise<void> {
@@ -109,9 +123,7 @@ export class SessionTable {
 
   async remove(entry: SessionEntry): Promise<void> {
     const { sessionId } = entry.record;
-    this.#live.delete(sessionId);
-    this.#ended.delete(sessionId);
-    entry.queue.close(() => notFound(entry.record.name ?? sessionId));
+    this.#drop(entry);
     await this.#fileLock.run(sessionId, () => removeSessionRecord(this.#options.directory, sessionId));
   }
 
@@ -152,15 +164,39 @@ export class SessionTable {
     }
   }
 
+  async #saveFirst(entry: SessionEntry): Promise<void> {
+    try {
+      await this.save(entry);
+    } catch (error) {
+      this.#drop(entry);
+      rethrowDiskFull(error);
+    }
+  }
+
+  #drop(entry: SessionEntry): void {
+    const { sessionId, name } = entry.record;
+    this.#live.delete(sessionId);
+    this.#ended.delete(sessionId);
+    entry.queue.close(() => notFound(name ?? sessionId));
+  }
+
   /** Compares with what init remembers. A record of a start that never reached init goes. */
   async #settle(connection: ControlConnection): Promise<void> {
     if (this.#live.size === 0) return;
-    const runs = new Map((await connection.listRuns()).map((run) => [run.run, run]));
-    for (const [run, release] of this.#inherited) if (runs.get(run)?.state !== 'running') release();
-    for (const entry of [...this.#live.values()].filter(({ isStarting }) => !isStarting)) {
-      await this.#compare(entry, runs.get(entry.record.sessionId));
+    // Chosen before init makes its list, which need not have what is started meanwhile.
+    const waiting = [...this.#live.values()].filter(({ isStarting }) => !isStarting);
+    const ended = new Set<string>();
+    this.#endedMeanwhile = ended;
+    try {
+      const runs = new Map((await connection.listRuns()).map((run) => [run.run, run]));
+      for (const [run, release] of this.#inherited) if (runs.get(run)?.state !== 'running') release();
+      for (const run of runs.values()) this.#takeOwn(run);
+      for (const entry of waiting) if (!runs.has(entry.record.sessionId)) await this.#miss(entry);
+      const commands = [...runs.values()].filter(({ kind, state }) => kind === 'in session' && state === 'running');
+      for (const command of commands) if (!ended.has(command.run)) this.#inherit(command);
+    } finally {
+      this.#endedMeanwhile = undefined;
     }
-    for (const run of runs.values()) if (run.kind === 'in session' && run.state === 'running') this.#inherit(run);
   }
 
   async #runOf(entry: SessionEntry): Promise<RunEntry | undefined> {
@@ -168,9 +204,9 @@ export class SessionTable {
     return runs?.find(({ run }) => run === entry.record.sessionId);
   }
 
-  async #compare(entry: SessionEntry, run: RunEntry | undefined): Promise<void> {
-    if (run !== undefined) this.#take(run);
-    else if (entry.record.pid === null) await this.remove(entry);
+  /** Init, which knows of every start that it answered, does not have it. */
+  async #miss(entry: SessionEntry): Promise<void> {
+    if (entry.record.pid === null) await this.remove(entry);
     // Init remembers so many that have ended, and it is not among them.
     else this.end(entry, unseenEnd('crashed', this.#options.clock.nowMs()));
   }
@@ -189,7 +225,15 @@ export class SessionTable {
   }
 
   #take(run: RunEntry): void {
-    if (run.state !== 'running') this.#inherited.get(run.run)?.();
+    if (run.state !== 'running') {
+      this.#endedMeanwhile?.add(run.run);
+      this.#inherited.get(run.run)?.();
+    }
+    this.#takeOwn(run);
+  }
+
+  /** What init tells of a session's shell. */
+  #takeOwn(run: RunEntry): void {
     const entry = isId('session', run.run) ? this.#live.get(run.run) : undefined;
     if (entry === undefined) return;
     entry.take(run);

@@ -23,5 +23,7 @@ export async function startRecorded(
     const isOpen = isPlatformError(error, 'outcome_unknown', 'operation_in_doubt');
     if (!isOpen) await table.remove(entry);
     if (!isOpen || !(await table.adopt(entry))) throw error;
+  } finally {
+    entry.isStarting = false;
   }
 }

@@ -1,3 +1,5 @@
+import { setFlagsFromString } from 'node:v8';
+import { runInNewContext } from 'node:vm';
 import { expect, test } from 'vitest';
 import { CallOrder } from './call-order.ts';
 import { systemClientClock } from './connection.ts';
@@ -52,4 +54,17 @@ test('what is left of the time to wait goes with the call', async () => {
   await first;
   expect(await second).toEqual({ queueTimeoutMs: 40_000 });
   expect(await order.run({}, async (left) => left)).toEqual({});
+});
+
+test('answers are not kept by the order of those that come after them', async () => {
+  setFlagsFromString('--expose-gc');
+  const collect = runInNewContext('gc') as () => void;
+  const order = new CallOrder(systemClientClock);
+  const call = async () => new WeakRef(await order.run({}, async () => ({ stdout: 'x'.repeat(1_000) })));
+  const answers = [await call(), await call(), await call()];
+  // What was made in a turn of the event loop is held by its WeakRef until that turn is over.
+  await new Promise((resolve) => setImmediate(resolve));
+  collect();
+  expect(answers.map((answer) => answer.deref())).toEqual([undefined, undefined, undefined]);
+  expect(await order.run({}, async () => 'next')).toBe('next');
 });

@@ -4,6 +4,7 @@
  * Invariants:
  *  - Calls are sent in the order in which they were made, whether or not the one in front succeeds.
  *  - One that gives up while it waits is never sent, and passes its place on.
+ *  - No answer is kept: a handle lives as long as its owner likes, and answers may be large.
  */
 import { PlatformError } from '../protocol/index.ts';
 import type { ClientClock } from './connection.ts';
@@ -30,7 +31,7 @@ export class CallOrder {
     const before = this.#last;
     const result = this.#sendAfter(before, patience, send);
     // Behind both: one that gives up does not let those behind it overtake what is in front of it.
-    this.#last = Promise.allSettled([before, result]);
+    this.#last = Promise.allSettled([before, result]).then(() => undefined);
     return result;
   }
 

@@ -5,6 +5,7 @@
 import {
   type BodyInputOf,
   isPlatformError,
+  PlatformError,
   routes,
   type SessionExecResult as SessionExecAnswer,
   type SessionView,
@@ -142,9 +143,10 @@ export class Session implements AsyncDisposable {
   /** git as stateless commands of the session's user, where its shell is. They do not wait for it and do not see its variables. */
   get git(): Git {
     return new Git(async (command, options) => {
-      const { cwd, user } = (await this.refresh(options.signal ? { signal: options.signal } : {})).view;
-      const path = options.cwd?.startsWith('/') ? options.cwd : [cwd, options.cwd].filter(Boolean).join('/');
-      return await this.#binding.run(command, { ...(user !== null && { user }), ...options, cwd: path });
+      const { view } = await this.refresh(options.signal ? { signal: options.signal } : {});
+      const { user } = view;
+      const cwd = placeIn(view, options.cwd);
+      return await this.#binding.run(command, { ...(user !== null && { user }), ...options, cwd });
     });
   }
 
@@ -199,4 +201,16 @@ export class SessionProcesses {
   list(options: Look & { readonly cursor?: string; readonly limit?: number } = {}) {
     return new Processes(this.#binding).list({ ...options, sessionId: this.#session.sessionId });
   }
+}
+
+/** Never somewhere else: a session that has ended, or that cannot tell where it is, refuses. */
+function placeIn({ id, name, cwd, end }: SessionView, path: string | undefined): string {
+  if (end !== null) {
+    const message = `The session ${name ?? id} has ended; nothing ran. Create it again to begin a new shell.`;
+    throw new PlatformError('session_terminated', message, { details: { sessionId: id, name, ...end } });
+  }
+  if (path?.startsWith('/')) return path;
+  if (cwd !== null) return path === undefined || path === '' ? cwd : `${cwd}/${path}`;
+  const message = `Where the session ${name ?? id} is cannot be told now; nothing ran. Give an absolute path.`;
+  throw new PlatformError('sandbox_unavailable', message);
 }
