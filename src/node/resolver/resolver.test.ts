@@ -72,6 +72,20 @@ test('a question gets its answer under its own number, and goes out under anothe
   expect(upstream.numbers).not.toEqual([1, 2, 3, 4]);
 });
 
+test('a server that there is no way to is passed over, and the next one is asked', async () => {
+  // A link-local address without a scope: the kernel refuses to connect to it.
+  const other = new Resolver({ servers: ['fe80::1', `127.0.0.1:${upstream.port}`], log: silentLogger });
+  const socket = createSocket('udp4');
+  open.push(socket);
+  socket.connect(await other.listen('127.0.0.1'), '127.0.0.1');
+  await once(socket, 'connect');
+  other.admit('127.0.0.1');
+  socket.send(question(1));
+  const [answer] = (await once(socket, 'message')) as [Buffer];
+  expect(answer.readUInt16BE(0)).toBe(1);
+  await other.close();
+});
+
 test('over TCP the bytes go both ways', async () => {
   resolver.admit('127.0.0.1');
   const stream = connect({ host: '127.0.0.1', port });

@@ -126,7 +126,14 @@ export class Resolver {
     socket.on('error', () => resolve(undefined));
     socket.on('close', () => resolve(undefined));
     // Connected: the kernel drops what comes from anybody else.
-    socket.connect(server.port, server.address, () => socket.send(asked));
+    socket.connect(server.port, server.address, (error?: Error) => {
+      try {
+        if (error !== undefined) throw error;
+        socket.send(asked);
+      } catch {
+        resolve(undefined); // There is no way to it, or `close` came between.
+      }
+    });
     return promise.finally(() => {
       clearTimeout(timer);
       this.#pending.delete(socket);
