@@ -11,6 +11,7 @@
  */
 import { execFile } from 'node:child_process';
 import { existsSync } from 'node:fs';
+import { statfs } from 'node:fs/promises';
 import { networkInterfaces } from 'node:os';
 import { promisify } from 'node:util';
 import type { FaultPoints } from '../../base/index.ts';
@@ -38,6 +39,8 @@ import {
 } from './rules.ts';
 
 const run = promisify(execFile);
+/** The type of the filesystem that a file is of when it holds a namespace. */
+const namespaceFiles = 0x6e_73_66_73;
 const advice =
   'Install nftables and iproute2, run as root on a kernel with nftables (`atoll doctor` tells more), or choose `network: {mode: "none"}`.';
 
@@ -130,18 +133,18 @@ export class Router {
   }
 
   /**
-   * Every link of a sandbox; undefined: there is no router. A name that holds no namespace was cut short before anything hung on it.
-   * Used when the node starts, and only then: it starts a process.
+   * Every link of a sandbox; none where there is no router. A name that holds no namespace was cut short before anything hung on it.
+   * Refuses where the links cannot be told. It starts a process, which is why it is for the start of a node.
    */
-  async findLinks(): Promise<FoundLink[] | undefined> {
-    if (!existsSync(this.#names.router)) return undefined;
-    const { stdout } = await run('ip', ['-n', this.#names.namespace, '-j', 'link', 'show']).catch(() => ({
-      stdout: '[]',
-    }));
-    const links = JSON.parse(stdout) as { ifname: string; ifalias?: string }[];
-    return links.flatMap(({ ifname, ifalias = '' }) =>
-      /^s\d+$/.test(ifname) ? [{ slot: Number(ifname.slice(1)), alias: ifalias }] : [],
-    );
+  async findLinks(): Promise<FoundLink[]> {
+    return await orUnavailable(async () => {
+      if (!existsSync(this.#names.router) || (await statfs(this.#names.router)).type !== namespaceFiles) return [];
+      const { stdout } = await run('ip', ['-n', this.#names.namespace, '-j', 'link', 'show']);
+      const links = JSON.parse(stdout) as { ifname: string; ifalias?: string }[];
+      return links.flatMap(({ ifname, ifalias = '' }) =>
+        /^s\d+$/.test(ifname) ? [{ slot: Number(ifname.slice(1)), alias: ifalias }] : [],
+      );
+    });
   }
 
   /** Whether something of ours may be on the machine. */
