@@ -1,4 +1,5 @@
 /** Lists of what a sandbox may and may not reach, and what a change of them does to connections that are open. */
+import { existsSync } from 'node:fs';
 import { afterAll, beforeAll, expect, vi } from 'vitest';
 import type { Sandbox } from '../../src/sdk/index.ts';
 import { growthWhile, NetworkRig, networkNeeds, openStream, patience, reach } from '../support/network-rig.ts';
@@ -6,6 +7,11 @@ import { testWith } from '../support/requires.ts';
 import { world } from '../support/test-world.ts';
 
 const test = testWith(...networkNeeds);
+const connections = '/proc/net/nf_conntrack';
+const shown = testWith(...networkNeeds, {
+  name: 'connections',
+  missing: () => (existsSync(connections) ? undefined : 'a kernel that shows its connections as a file'),
+});
 /** Each starts several processes one after the other, which a busy machine takes its time for. */
 vi.setConfig({ testTimeout: 180_000, hookTimeout: 180_000 });
 const everything = [{ cidr: '0.0.0.0/0' }, { cidr: '::/0' }];
@@ -107,6 +113,18 @@ test('none ends every connection, and full brings the network back for new ones'
   expect((await sandbox.exec('cat /etc/resolv.conf')).stdout).not.toContain('nameserver');
   await sandbox.setNetwork({ mode: 'full' });
   expect(await reach(sandbox, world.name)).toContain(world.web);
+  await sandbox.delete();
+});
+
+shown('what a sandbox opened and left is forgotten in an hour, by the router and by the machine', async () => {
+  const sandbox = await rig.create();
+  await openStream(sandbox, world.web);
+  for (const list of [rig.inRouter('cat', connections), rig.machine.onHost('cat', connections)]) {
+    const lines = (await list).split('\n').filter((line) => line.includes(` dport=${world.streamPort} `));
+    const left = lines.flatMap((line) => / tcp +6 (\d+) ESTABLISHED /.exec(line)?.[1] ?? []).map(Number);
+    expect(left.length).toBeGreaterThan(0);
+    expect(Math.max(...left)).toBeLessThanOrEqual(3_600);
+  }
   await sandbox.delete();
 });
 

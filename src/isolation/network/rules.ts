@@ -22,6 +22,16 @@ import { linkName, type NetworkPlan, uplinkPrefix } from './plan.ts';
 /** Of one sandbox at a time: the machine's table of connections is shared by all, and by the machine. */
 export const flowsPerSandbox = 4_096;
 
+/**
+ * The machine's table of connections keeps what a sandbox leaves behind until its time is over, which for TCP is five days by default. A
+ * connection that is quiet for longer than this is forgotten.
+ */
+const quietTcpSeconds = 3_600;
+const quietUdpSeconds = 120;
+/** Of one sandbox, new ones. */
+const flowsPerSecond = 500;
+const flowsBurst = 1_000;
+
 /** Of one sandbox to the resolver. What it drops itself still takes room in a queue that all share. */
 const questionsPerSecond = 400;
 
@@ -55,6 +65,7 @@ table inet atoll {
   set machine4 { type ipv4_addr; }
   set machine6 { type ipv6_addr; }
   set flows { type ifname; size 65535; flags dynamic; }
+  set opening { type ifname; size 65535; flags dynamic; }
   set asking { type ifname; size 65535; flags dynamic; }
   chain early {
     type filter hook prerouting priority raw; policy accept;
@@ -62,7 +73,7 @@ table inet atoll {
     iifname "s*" fib saddr . iif oif missing drop
     iifname "s*" udp dport 53 ip daddr ${plan.router4} add @asking { iifname limit rate over ${questionsPerSecond}/second burst ${questionsPerSecond} packets } drop
   }
-  chain resolver {
+${forgetting('s*')}  chain resolver {
     type nat hook prerouting priority dstnat; policy accept;
     iifname "s*" ip daddr ${plan.router4} meta l4proto { tcp, udp } th dport 53 dnat ip to ${plan.host4}:${options.resolverPort}
   }
@@ -74,6 +85,7 @@ table inet atoll {
   chain forward {
     type filter hook forward priority filter; policy drop;
     iifname "s*" oifname "s*" goto refuse
+    iifname "s*" oifname "up" ct state new ct status ! confirmed add @opening { iifname limit rate over ${flowsPerSecond}/second burst ${flowsBurst} packets } drop
     iifname "s*" oifname "up" ct state new add @flows { iifname ct count over ${flowsPerSandbox} } drop
     iifname "s*" oifname "up" goto out
     iifname "up" oifname "s*" goto in
@@ -168,7 +180,7 @@ table inet ${table} {
     type filter hook prerouting priority -290; policy accept;
     iifname "${uplink}" goto from_sandboxes
   }
-  chain from_sandboxes {
+${forgetting(uplink)}  chain from_sandboxes {
     icmpv6 type { nd-neighbor-solicit, nd-neighbor-advert } accept
     ip saddr ${plan.range4} ip daddr ${plan.host4} meta l4proto { tcp, udp } th dport ${options.resolverPort} accept
     fib daddr type local reject with icmpx admin-prohibited
@@ -194,6 +206,24 @@ ${guard.join('')}  }
 
 export function noHostTable(plan: { readonly hostTable: string }): string {
   return `table inet ${plan.hostTable} {}\ndelete table inet ${plan.hostTable}\n`;
+}
+
+/** Part of a table: how long connections that come in here are remembered. It is chosen with their first packet. */
+function forgetting(from: string): string {
+  const parts = ([4, 6] as const).map((family) => {
+    const l3proto = family === 4 ? 'ip' : 'ip6';
+    const rule = `    iifname "${from}" meta nfproto ipv${family} ct state new meta l4proto`;
+    return {
+      policies: `  ct timeout tcp${family} { protocol tcp; l3proto ${l3proto}; policy = { established : ${quietTcpSeconds} }; }
+  ct timeout udp${family} { protocol udp; l3proto ${l3proto}; policy = { replied : ${quietUdpSeconds} }; }
+`,
+      rules: `${rule} tcp ct timeout set "tcp${family}"\n${rule} udp ct timeout set "udp${family}"\n`,
+    };
+  });
+  return `${parts.map(({ policies }) => policies).join('')}  chain remembered {
+    type filter hook prerouting priority mangle; policy accept;
+${parts.map(({ rules }) => rules).join('')}  }
+`;
 }
 
 function chainsOf(name: string): string {
