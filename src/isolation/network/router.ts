@@ -57,6 +57,8 @@ export class Router {
   readonly #names: NetworkNames;
   /** The machine's addresses that the router's table has. */
   #machine: readonly string[] = [];
+  /** Whether the last `open` came to its end: tables that are there may lack the lists of sandboxes. */
+  #isOpen = false;
 
   constructor(options: { readonly spawner: Spawner; readonly faults: FaultPoints; readonly dataDirectory: string }) {
     this.#spawner = options.spawner;
@@ -88,10 +90,12 @@ export class Router {
       const opened = [...new Set([...(await findOpened()), ...closed.interfaces4, ...closed.interfaces6])];
       await this.#nft(hostTable(plan, { resolverPort: options.resolverPort, opened }), 'machine');
       await this.#faults.hit('node-router-between-tables');
-      await this.#nft(routerTable(plan, { ...options, machine }));
+      this.#isOpen = false;
+      for (const text of routerTable(plan, { ...options, machine })) await this.#nft(text);
       await this.#faults.hit('node-router-before-forwarding');
       await openForwarding(plan.uplink, closed);
       this.#machine = machine;
+      this.#isOpen = true;
     });
   }
 
@@ -103,7 +107,7 @@ export class Router {
     plan: NetworkPlan,
     options: { readonly resolverPort: number; readonly policies: readonly SlotPolicy[] },
   ): Promise<boolean> {
-    if (!(await this.#isWhole(plan))) {
+    if (!this.#isOpen || !(await this.#isWhole(plan))) {
       await this.open(plan, options);
       return false;
     }

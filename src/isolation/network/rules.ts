@@ -6,7 +6,8 @@
  *  - Texts are made of numbers, of names of ours and of ranges as `rangeText` writes them.
  *  - Every packet is judged, in both directions, before the state of its connection counts: a change holds for open connections.
  *  - A sandbox without lists needs no text of its own: it is known by the name of its interface.
- *  - A table is replaced whole, in one transaction of the kernel.
+ *  - A table is replaced in one transaction of the kernel. The lists of sandboxes that do not fit into it follow in others; until then
+ *    those sandboxes reach nothing.
  */
 import { assert } from '../../base/index.ts';
 import {
@@ -35,6 +36,9 @@ const flowsBurst = 1_000;
 /** Of one sandbox to the resolver. What it drops itself still takes room in a queue that all share. */
 const questionsPerSecond = 400;
 
+/** Of one text, in bytes; a frame to the spawner takes twice as much. Lists of one sandbox are far below it (`networkLimits`). */
+export const textLimit = 4 * 1024 * 1024;
+
 export interface SlotPolicy {
   readonly slot: number;
   readonly policy: NetworkPolicy;
@@ -45,8 +49,9 @@ export function hasOwnRules(policy: NetworkPolicy): boolean {
 }
 
 /**
- * The router's table with every sandbox that has lists. `resolverPort` is on the machine's end. `machine`: the addresses that the machine
- * has now; its own table refuses them too, and those that it gets later, but may be flushed with the machine's firewall.
+ * The router's table with every sandbox that has lists, as texts to be given to the kernel one after the other. `resolverPort` is on the
+ * machine's end. `machine`: the addresses that the machine has now; its own table refuses them too, and those that it gets later, but may
+ * be flushed with the machine's firewall.
  */
 export function routerTable(
   plan: NetworkPlan,
@@ -55,9 +60,9 @@ export function routerTable(
     readonly policies: readonly SlotPolicy[];
     readonly machine: readonly string[];
   },
-): string {
+): string[] {
   const own = options.policies.filter(({ policy }) => hasOwnRules(policy));
-  return `table inet atoll {}
+  const base = `table inet atoll {}
 delete table inet atoll
 table inet atoll {
   map rules_out { type ifname : verdict; }
@@ -116,7 +121,15 @@ ${forgetting('s*')}  chain resolver {
     reject with icmpx admin-prohibited
   }
 }
-${machineAddresses(options.machine)}${own.map(sandboxRules).join('')}`;
+${machineAddresses(options.machine)}${own.map(closedSandbox).join('')}`;
+  const texts = [base];
+  for (const sandbox of own) {
+    const text = sandboxRules(sandbox);
+    const last = texts.at(-1)!;
+    if (last.length + text.length <= textLimit) texts[texts.length - 1] = last + text;
+    else texts.push(text);
+  }
+  return texts;
 }
 
 /** The addresses that the machine has, in place of those it had. */
@@ -144,17 +157,19 @@ export function sandboxRules({ slot, policy }: SlotPolicy): string {
   return `${chainsOf(name)}flush chain inet atoll out_${name}
 flush chain inet atoll in_${name}
 ${rules.join('\n')}
-add element inet atoll rules_out { "${name}" : jump out_${name} }
-add element inet atoll rules_in { "${name}" : jump in_${name} }
-`;
+${jumpsOf(name)}`;
+}
+
+/** Until its lists stand, a sandbox reaches nothing. */
+function closedSandbox({ slot }: SlotPolicy): string {
+  const name = linkName(slot);
+  return `${chainsOf(name)}add rule inet atoll out_${name} drop\nadd rule inet atoll in_${name} drop\n${jumpsOf(name)}`;
 }
 
 /** Nothing of its own is left for the sandbox; it does not matter whether there was something. */
 export function noSandboxRules(slot: number): string {
   const name = linkName(slot);
-  return `${chainsOf(name)}add element inet atoll rules_out { "${name}" : jump out_${name} }
-add element inet atoll rules_in { "${name}" : jump in_${name} }
-delete element inet atoll rules_out { "${name}" : jump out_${name} }
+  return `${chainsOf(name)}${jumpsOf(name)}delete element inet atoll rules_out { "${name}" : jump out_${name} }
 delete element inet atoll rules_in { "${name}" : jump in_${name} }
 delete chain inet atoll out_${name}
 delete chain inet atoll in_${name}
@@ -228,6 +243,12 @@ ${parts.map(({ rules }) => rules).join('')}  }
 
 function chainsOf(name: string): string {
   return `add chain inet atoll out_${name}\nadd chain inet atoll in_${name}\n`;
+}
+
+function jumpsOf(name: string): string {
+  return `add element inet atoll rules_out { "${name}" : jump out_${name} }
+add element inet atoll rules_in { "${name}" : jump in_${name} }
+`;
 }
 
 function matchOf(rule: NetworkRule, side: 'd' | 's'): string {
