@@ -1,8 +1,17 @@
 /** Lists of what a sandbox may and may not reach, and what a change of them does to connections that are open. */
 import { existsSync } from 'node:fs';
 import { afterAll, beforeAll, expect, vi } from 'vitest';
+import { networkNames } from '../../src/isolation/network/plan.ts';
 import type { Sandbox } from '../../src/sdk/index.ts';
-import { growthWhile, NetworkRig, networkNeeds, openStream, patience, reach } from '../support/network-rig.ts';
+import {
+  addressOf,
+  growthWhile,
+  NetworkRig,
+  networkNeeds,
+  openStream,
+  patience,
+  reach,
+} from '../support/network-rig.ts';
 import { testWith } from '../support/requires.ts';
 import { world } from '../support/test-world.ts';
 
@@ -168,4 +177,33 @@ test('a firewall that is loaded anew takes our table with it: the machine stays 
   await expect.poll(() => reach(sandbox, world.name), patience).toContain(world.web);
   expect(await reach(sandbox, world.otherWeb)).toBeUndefined();
   await sandbox.delete();
+});
+
+test('a link or a route that somebody removed comes back', async () => {
+  const { uplink } = networkNames(rig.platform.nodeDirectory);
+  const sandbox = await rig.create();
+  const before = await rig.machine.census();
+  const routes = () => rig.machine.onHost('ip', '-4', 'route', 'show', 'dev', uplink);
+  const [route] = /^198\.\S+\/20/m.exec(await routes())!;
+  await rig.machine.onHost('ip', 'route', 'delete', route);
+  await expect.poll(routes, patience).toContain(route);
+  expect(await reach(sandbox, world.name)).toContain(world.web);
+  await rig.machine.onHost('ip', 'link', 'delete', 'dev', uplink);
+  await expect.poll(() => reach(sandbox, world.name), patience).toContain(world.web);
+  await expect.poll(() => rig.machine.census(), patience).toEqual(before);
+  await sandbox.delete();
+});
+
+test('a subnet that has a route already is left alone, and the next one is taken', async () => {
+  await rig.machine.onHost('ip', 'route', 'add', 'blackhole', '198.18.16.0/20');
+  const second = await NetworkRig.on(rig.machine);
+  try {
+    const sandbox = await second.create();
+    expect(await addressOf(sandbox)).toMatch(/^198\.18\.(3[2-9]|4[0-7])\./);
+    expect(await reach(sandbox, world.name)).toContain(world.web);
+    await sandbox.delete();
+  } finally {
+    await second.platform.close();
+    await rig.machine.onHost('ip', 'route', 'delete', '198.18.16.0/20');
+  }
 });
