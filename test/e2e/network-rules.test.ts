@@ -25,6 +25,18 @@ const shown = testWith(...networkNeeds, {
 vi.setConfig({ testTimeout: 180_000, hookTimeout: 180_000 });
 const everything = [{ cidr: '0.0.0.0/0' }, { cidr: '::/0' }];
 const tcp = (port: number) => ({ protocol: 'tcp' as const, ports: [{ from: port, to: port }] });
+const forgedSource = '2001:db8:bad::1';
+/** A neighbour solicitation to an address beyond the router, with a checksum that is right. */
+const forgedSolicitation = `use Socket qw(:all);
+my ($from, $to) = map { inet_pton(AF_INET6, $_) } '${forgedSource}', '${world.web6}';
+my $body = pack('CCnN', 135, 0, 0, 0) . $to;
+my $sum = 0;
+$sum += $_ for unpack('n*', $from . $to . pack('NN', length $body, 58) . $body);
+$sum = ($sum & 0xffff) + ($sum >> 16) for 1, 2;
+substr($body, 2, 2) = pack('n', ~$sum & 0xffff);
+socket(my $out, AF_INET6, SOCK_RAW, 255) or die "socket: $!";
+my $packet = pack('NnCC', 6 << 28, length $body, 58, 255) . $from . $to . $body;
+send($out, $packet, 0, pack_sockaddr_in6(0, $to)) or die "send: $!";`;
 let rig: NetworkRig;
 let witness: Sandbox;
 
@@ -206,4 +218,19 @@ test('a subnet that has a route already is left alone, and the next one is taken
     await second.platform.close();
     await rig.machine.onHost('ip', 'route', 'delete', '198.18.16.0/20');
   }
+});
+
+test('a neighbour message with a forged source does not leave the router, except where the guards are left out', async () => {
+  const { hostTable } = networkNames(rig.platform.nodeDirectory);
+  const chain = ['inet', hostTable, 'from_sandboxes'];
+  await rig.machine.onHost('nft', 'insert', 'rule', ...chain, 'ip6', 'saddr', forgedSource, 'counter');
+  const arrived = async () => {
+    expect(await witness.exec(['perl', '-e', forgedSolicitation])).toMatchObject({ exitCode: 0, stderr: '' });
+    // What is sent later arrives later.
+    expect(await reach(witness, world.web6)).toContain(world.web6);
+    const listed = await rig.machine.onHost('nft', 'list', 'chain', ...chain);
+    return Number(/counter packets (\d+)/.exec(listed)?.[1]);
+  };
+  expect(await arrived()).toBe(0);
+  expect(await rig.withoutGuard('early', () => rig.withoutGuard('forward', arrived))).toBe(1);
 });

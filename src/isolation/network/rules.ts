@@ -74,7 +74,7 @@ table inet atoll {
   set asking { type ifname; size 65535; flags dynamic; }
   chain early {
     type filter hook prerouting priority raw; policy accept;
-    iifname "s*" icmpv6 type { nd-neighbor-solicit, nd-neighbor-advert } accept
+    iifname "s*" ${neighbourMessages(plan.router6)} accept
     iifname "s*" fib saddr . iif oif missing drop
     iifname "s*" udp dport 53 ip daddr ${plan.router4} add @asking { iifname limit rate over ${questionsPerSecond}/second burst ${questionsPerSecond} packets } drop
   }
@@ -96,7 +96,7 @@ ${forgetting('s*')}  chain resolver {
     iifname "up" oifname "s*" goto in
   }
   chain out {
-    ct state invalid drop
+    ct state { invalid, untracked } drop
     ct status dnat ip daddr ${plan.host4} accept
     ip daddr @machine4 goto refuse
     ip6 daddr @machine6 goto refuse
@@ -196,7 +196,7 @@ table inet ${table} {
     iifname "${uplink}" goto from_sandboxes
   }
 ${forgetting(uplink)}  chain from_sandboxes {
-    icmpv6 type { nd-neighbor-solicit, nd-neighbor-advert } accept
+    ${neighbourMessages(plan.host6)} accept
     ip saddr ${plan.range4} ip daddr ${plan.host4} meta l4proto { tcp, udp } th dport ${options.resolverPort} accept
     fib daddr type local reject with icmpx admin-prohibited
     fib daddr type { broadcast, anycast, multicast } drop
@@ -239,6 +239,11 @@ function forgetting(from: string): string {
     type filter hook prerouting priority mangle; policy accept;
 ${parts.map(({ rules }) => rules).join('')}  }
 `;
+}
+
+/** Those that stay on a link. One to an address elsewhere would be routed, with a source that nobody has looked at. */
+function neighbourMessages(own6: string): string {
+  return `icmpv6 type { nd-neighbor-solicit, nd-neighbor-advert } ip6 daddr { fe80::/10, ff02::/16, ${own6} }`;
 }
 
 function chainsOf(name: string): string {
