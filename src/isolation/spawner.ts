@@ -111,9 +111,10 @@ export class Spawner {
   async #ask(frame: (request: number) => Buffer, failure: string): Promise<Answer> {
     const running = await this.#running();
     const request = running.state.nextRequest++ >>> 0;
+    const bytes = frame(request); // Refuses what is too long, and then nobody waits.
     const waiter = Promise.withResolvers<Answer>();
     running.waiting.set(request, waiter);
-    running.socket.write(frame(request));
+    running.socket.write(bytes);
     const answer = await waiter.promise;
     if (answer.kind !== 'failed') return answer;
     const reason = `${answer.step}: ${answer.message}${errnoSuffix(answer.errno)}`;

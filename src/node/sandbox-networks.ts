@@ -5,6 +5,8 @@
  *  - A sandbox is in #places exactly while its policy is `full` and its life is begun or beginning.
  *  - No two sandboxes hold the same slot, and a slot is free only when the router has no rules for it.
  *  - Rules stand before the link does, and go after it: there is no moment in which more is reached than the policy says.
+ *  - Every link that an earlier node left is either in #places or gone before the router's tables are made anew: a link without a place
+ *    would have no rules.
  *  - The router is made when the first sandbox needs it. The truth about what a sandbox should have is its record.
  */
 import { randomInt } from 'node:crypto';
@@ -58,6 +60,8 @@ export class SandboxNetworks {
   /** Guards the router's tables: making them, and the rules of sandboxes that have some. Rank 3. */
   readonly #routerLock = new KeyedMutex<'router'>();
   readonly #keeping: BackgroundLoop;
+  /** Sandboxes that ran when the node started and whose links are still to be found; undefined: all links have their places. */
+  #unplaced: Map<string, RunningSandbox> | undefined;
   #plan: NetworkPlan | undefined;
   #resolverPort = 0;
   /** Whether something of the router may be on the machine. */
@@ -89,6 +93,7 @@ export class SandboxNetworks {
 
   /** The life is over, and with it its link. */
   async release(sandboxId: string): Promise<void> {
+    this.#unplaced?.delete(sandboxId);
     const place = this.#places.get(sandboxId);
     if (place === undefined) return;
     this.#places.delete(sandboxId);
@@ -103,6 +108,7 @@ export class SandboxNetworks {
 
   /** Makes another policy true for a running sandbox, open connections included. When it fails, the earlier one holds. */
   async change(sandbox: RunningSandbox): Promise<void> {
+    if (this.#unplaced !== undefined) await this.#routerLock.run('router', () => this.#placeLinks());
     const earlier = this.#places.get(sandbox.sandboxId)?.policy ?? noNetwork;
     try {
       await this.#apply(sandbox);
@@ -118,17 +124,17 @@ export class SandboxNetworks {
 
   /**
    * When the node starts: makes true what the records of running sandboxes say, and removes what no record knows. Where that fails, the
-   * rules that stand go on to hold, and the node goes on with it.
+   * rules that stand go on to hold, the node goes on with it, and finding the links is tried again before anything is changed.
    */
   async restore(running: readonly RunningSandbox[]): Promise<void> {
     const wanted = running.filter(({ policy }) => policy.mode === 'full');
+    this.#unplaced = new Map(wanted.map((one) => [one.sandboxId, one]));
     try {
-      if (wanted.length > 0) await this.#restore(new Map(wanted.map((one) => [one.sandboxId, one])));
+      if (wanted.length > 0) await this.#restore(wanted);
       else if (this.#router.hasLeftovers()) await this.#router.close();
+      this.#unplaced = undefined;
     } catch (error) {
-      this.#options.log.error('The network of the sandboxes is not as it should be until the node starts again.', {
-        error,
-      });
+      this.#options.log.error('The network of the sandboxes is not as it should be.', { error });
     }
   }
 
@@ -139,21 +145,28 @@ export class SandboxNetworks {
     if (options.isEmpty && this.#isTouched) await this.#router.close();
   }
 
-  async #restore(wanted: ReadonlyMap<string, RunningSandbox>): Promise<void> {
-    for (const { slot, alias } of (await this.#router.findLinks()) ?? []) {
-      const sandbox = wanted.get(alias);
-      const isWanted = sandbox !== undefined && !this.#places.has(alias) && this.#slots.takeExactly(slot);
-      if (isWanted) this.#places.set(alias, { slot, policy: sandbox.policy });
-      else await this.#router.detach(slot);
-    }
+  async #restore(wanted: readonly RunningSandbox[]): Promise<void> {
     const plan = await this.#ensureRouter();
-    for (const sandbox of wanted.values()) {
+    for (const sandbox of wanted) {
       await writeResolverFile(sandbox.directory, plan.router4);
       if (this.#places.has(sandbox.sandboxId)) continue;
       await this.#attach(plan, sandbox).catch((error: unknown) => {
         this.#options.log.error('A sandbox is without its network.', { sandboxId: sandbox.sandboxId, error });
       });
     }
+  }
+
+  /** Under the router's lock: gives every link that is there its place, or cuts it. May be repeated when it fails. */
+  async #placeLinks(): Promise<void> {
+    if (this.#unplaced === undefined) return;
+    for (const { slot, alias } of await this.#router.findLinks()) {
+      if (this.#places.get(alias)?.slot === slot) continue;
+      const sandbox = this.#unplaced.get(alias);
+      const isWanted = sandbox !== undefined && !this.#places.has(alias) && this.#slots.takeExactly(slot);
+      if (isWanted) this.#places.set(alias, { slot, policy: sandbox.policy });
+      else await this.#router.detach(slot);
+    }
+    this.#unplaced = undefined;
   }
 
   async #apply(sandbox: RunningSandbox): Promise<void> {
@@ -213,6 +226,7 @@ export class SandboxNetworks {
     if (this.#plan !== undefined) return Promise.resolve(this.#plan);
     return this.#routerLock.run('router', async () => {
       if (this.#plan !== undefined) return this.#plan;
+      await this.#placeLinks();
       this.#isTouched = true;
       const plan = await this.#router.connect();
       this.#resolverPort ||= await this.#resolver.listen(plan.host4);

@@ -67,6 +67,13 @@ test('what would be ignored or means nothing is refused', () => {
     { mode: 'full', allow: [{ cidr: 'fd00:ec2::254' }] },
     { mode: 'full', deny: Array.from({ length: networkLimits.rules + 1 }, () => ({ cidr: '10.0.0.1' })) },
   ];
+  const ports = Array.from({ length: networkLimits.ports }, (_, index) => ({ from: 1 + index, to: 1 + index }));
+  const withPorts = (count: number) => ({
+    mode: 'full',
+    deny: Array.from({ length: count }, () => ({ cidr: '10.0.0.1', protocol: 'tcp', ports })),
+  });
+  expect(networkPolicy.safeParse(withPorts(networkLimits.portsOfAll / networkLimits.ports)).success).toBe(true);
+  expect(networkPolicy.safeParse(withPorts(networkLimits.portsOfAll / networkLimits.ports + 1)).success).toBe(false);
   for (const policy of refused) expect(networkPolicy.safeParse(policy).success, JSON.stringify(policy)).toBe(false);
   // What is only partly closed is not without effect.
   expect(networkPolicy.safeParse({ mode: 'full', allow: [{ cidr: '0.0.0.0/0' }] }).success).toBe(true);

@@ -8,7 +8,8 @@
 import { z } from 'zod';
 import { addressRange, isWithin } from './address-ranges.ts';
 
-export const networkLimits = { rules: 128, ports: 16 } as const;
+/** `rules` of a list, `ports` of a rule, `portsOfAll` of all rules together; ports count as ranges. */
+export const networkLimits = { rules: 128, ports: 16, portsOfAll: 256 } as const;
 
 /** Never reached, whatever a rule says: the machine's and neighbours' side, link-local and metadata addresses, multicast. */
 export const closedRanges: readonly string[] = [
@@ -80,11 +81,17 @@ const rules = <Rule extends z.ZodType>(rule: Rule) => z.array(rule).max(networkL
 
 export const networkPolicy = z.discriminatedUnion('mode', [
   z.strictObject({ mode: z.literal('none') }),
-  z.strictObject({
-    mode: z.literal('full'),
-    allow: rules(allowRule).default([]),
-    deny: rules(networkRule).default([]),
-  }),
+  z
+    .strictObject({
+      mode: z.literal('full'),
+      allow: rules(allowRule).default([]),
+      deny: rules(networkRule).default([]),
+    })
+    .refine(
+      ({ allow, deny }) =>
+        [...allow, ...deny].reduce((sum, { ports }) => sum + (ports?.length ?? 0), 0) <= networkLimits.portsOfAll,
+      `All rules together have at most ${networkLimits.portsOfAll} ranges of ports.`,
+    ),
 ]);
 
 export type NetworkPolicy = z.output<typeof networkPolicy>;

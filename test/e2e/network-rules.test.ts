@@ -1,15 +1,42 @@
 /** Lists of what a sandbox may and may not reach, and what a change of them does to connections that are open. */
+import { existsSync } from 'node:fs';
 import { afterAll, beforeAll, expect, vi } from 'vitest';
+import { networkNames } from '../../src/isolation/network/plan.ts';
 import type { Sandbox } from '../../src/sdk/index.ts';
-import { growthWhile, NetworkRig, networkNeeds, openStream, patience, reach } from '../support/network-rig.ts';
+import {
+  addressOf,
+  growthWhile,
+  NetworkRig,
+  networkNeeds,
+  openStream,
+  patience,
+  reach,
+} from '../support/network-rig.ts';
 import { testWith } from '../support/requires.ts';
 import { world } from '../support/test-world.ts';
 
 const test = testWith(...networkNeeds);
+const connections = '/proc/net/nf_conntrack';
+const shown = testWith(...networkNeeds, {
+  name: 'connections',
+  missing: () => (existsSync(connections) ? undefined : 'a kernel that shows its connections as a file'),
+});
 /** Each starts several processes one after the other, which a busy machine takes its time for. */
 vi.setConfig({ testTimeout: 180_000, hookTimeout: 180_000 });
 const everything = [{ cidr: '0.0.0.0/0' }, { cidr: '::/0' }];
 const tcp = (port: number) => ({ protocol: 'tcp' as const, ports: [{ from: port, to: port }] });
+const forgedSource = '2001:db8:bad::1';
+/** A neighbour solicitation to an address beyond the router, with a checksum that is right. */
+const forgedSolicitation = `use Socket qw(:all);
+my ($from, $to) = map { inet_pton(AF_INET6, $_) } '${forgedSource}', '${world.web6}';
+my $body = pack('CCnN', 135, 0, 0, 0) . $to;
+my $sum = 0;
+$sum += $_ for unpack('n*', $from . $to . pack('NN', length $body, 58) . $body);
+$sum = ($sum & 0xffff) + ($sum >> 16) for 1, 2;
+substr($body, 2, 2) = pack('n', ~$sum & 0xffff);
+socket(my $out, AF_INET6, SOCK_RAW, 255) or die "socket: $!";
+my $packet = pack('NnCC', 6 << 28, length $body, 58, 255) . $from . $to . $body;
+send($out, $packet, 0, pack_sockaddr_in6(0, $to)) or die "send: $!";`;
 let rig: NetworkRig;
 let witness: Sandbox;
 
@@ -110,6 +137,18 @@ test('none ends every connection, and full brings the network back for new ones'
   await sandbox.delete();
 });
 
+shown('what a sandbox opened and left is forgotten in an hour, by the router and by the machine', async () => {
+  const sandbox = await rig.create();
+  await openStream(sandbox, world.web);
+  for (const list of [rig.inRouter('cat', connections), rig.machine.onHost('cat', connections)]) {
+    const lines = (await list).split('\n').filter((line) => line.includes(` dport=${world.streamPort} `));
+    const left = lines.flatMap((line) => / tcp +6 (\d+) ESTABLISHED /.exec(line)?.[1] ?? []).map(Number);
+    expect(left.length).toBeGreaterThan(0);
+    expect(Math.max(...left)).toBeLessThanOrEqual(3_600);
+  }
+  await sandbox.delete();
+});
+
 test('open connections go on while the server is dead and when it is back', async () => {
   const sandbox = await rig.create({ network: { mode: 'full', deny: [{ cidr: world.otherWeb }] } });
   await openStream(sandbox, world.web);
@@ -150,4 +189,48 @@ test('a firewall that is loaded anew takes our table with it: the machine stays 
   await expect.poll(() => reach(sandbox, world.name), patience).toContain(world.web);
   expect(await reach(sandbox, world.otherWeb)).toBeUndefined();
   await sandbox.delete();
+});
+
+test('a link or a route that somebody removed comes back', async () => {
+  const { uplink } = networkNames(rig.platform.nodeDirectory);
+  const sandbox = await rig.create();
+  const before = await rig.machine.census();
+  const routes = () => rig.machine.onHost('ip', '-4', 'route', 'show', 'dev', uplink);
+  const [route] = /^198\.\S+\/20/m.exec(await routes())!;
+  await rig.machine.onHost('ip', 'route', 'delete', route);
+  await expect.poll(routes, patience).toContain(route);
+  expect(await reach(sandbox, world.name)).toContain(world.web);
+  await rig.machine.onHost('ip', 'link', 'delete', 'dev', uplink);
+  await expect.poll(() => reach(sandbox, world.name), patience).toContain(world.web);
+  await expect.poll(() => rig.machine.census(), patience).toEqual(before);
+  await sandbox.delete();
+});
+
+test('a subnet that has a route already is left alone, and the next one is taken', async () => {
+  await rig.machine.onHost('ip', 'route', 'add', 'blackhole', '198.18.16.0/20');
+  const second = await NetworkRig.on(rig.machine);
+  try {
+    const sandbox = await second.create();
+    expect(await addressOf(sandbox)).toMatch(/^198\.18\.(3[2-9]|4[0-7])\./);
+    expect(await reach(sandbox, world.name)).toContain(world.web);
+    await sandbox.delete();
+  } finally {
+    await second.platform.close();
+    await rig.machine.onHost('ip', 'route', 'delete', '198.18.16.0/20');
+  }
+});
+
+test('a neighbour message with a forged source does not leave the router, except where the guards are left out', async () => {
+  const { hostTable } = networkNames(rig.platform.nodeDirectory);
+  const chain = ['inet', hostTable, 'from_sandboxes'];
+  await rig.machine.onHost('nft', 'insert', 'rule', ...chain, 'ip6', 'saddr', forgedSource, 'counter');
+  const arrived = async () => {
+    expect(await witness.exec(['perl', '-e', forgedSolicitation])).toMatchObject({ exitCode: 0, stderr: '' });
+    // What is sent later arrives later.
+    expect(await reach(witness, world.web6)).toContain(world.web6);
+    const listed = await rig.machine.onHost('nft', 'list', 'chain', ...chain);
+    return Number(/counter packets (\d+)/.exec(listed)?.[1]);
+  };
+  expect(await arrived()).toBe(0);
+  expect(await rig.withoutGuard('early', () => rig.withoutGuard('forward', arrived))).toBe(1);
 });

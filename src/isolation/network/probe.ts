@@ -17,7 +17,11 @@ export async function tryNetwork(spawner: Spawner): Promise<string> {
   try {
     await spawner.runTool({ tool: 'ip', router, input: 'link add s0 type veth peer name up\nlink delete dev s0\n' });
     const options = { resolverPort: probePort, policies: [], machine: ['127.0.0.1', '::1'], opened: ['lo'] };
-    await spawner.runTool({ tool: 'nft', router, input: routerTable(plan, options) + hostTable(plan, options) });
+    await spawner.runTool({
+      tool: 'nft',
+      router,
+      input: routerTable(plan, options).join('') + hostTable(plan, options),
+    });
   } finally {
     await spawner.closeRouter(router);
   }

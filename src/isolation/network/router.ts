@@ -11,6 +11,7 @@
  */
 import { execFile } from 'node:child_process';
 import { existsSync } from 'node:fs';
+import { readFile, statfs } from 'node:fs/promises';
 import { networkInterfaces } from 'node:os';
 import { promisify } from 'node:util';
 import type { FaultPoints } from '../../base/index.ts';
@@ -38,6 +39,8 @@ import {
 } from './rules.ts';
 
 const run = promisify(execFile);
+/** The type of the filesystem that a file is of when it holds a namespace. */
+const namespaceFiles = 0x6e_73_66_73;
 const advice =
   'Install nftables and iproute2, run as root on a kernel with nftables (`atoll doctor` tells more), or choose `network: {mode: "none"}`.';
 
@@ -54,6 +57,8 @@ export class Router {
   readonly #names: NetworkNames;
   /** The machine's addresses that the router's table has. */
   #machine: readonly string[] = [];
+  /** Whether the last `open` came to its end: tables that are there may lack the lists of sandboxes. */
+  #isOpen = false;
 
   constructor(options: { readonly spawner: Spawner; readonly faults: FaultPoints; readonly dataDirectory: string }) {
     this.#spawner = options.spawner;
@@ -68,9 +73,12 @@ export class Router {
       await this.#faults.hit('node-router-before-link');
       const hasIpv6 = await canForward6();
       const found = this.#findSubnet();
-      const plan = networkPlan(this.#names, { subnet: found ?? freeSubnet(), hasIpv6 });
-      if (found === undefined) await this.#link(plan);
-      return plan;
+      if (found !== undefined) return networkPlan(this.#names, { subnet: found, hasIpv6 });
+      for (const subnet of freeSubnets()) {
+        const plan = networkPlan(this.#names, { subnet, hasIpv6 });
+        if (await this.#link(plan)) return plan;
+      }
+      throw new Error(`All ${subnetCount} subnets are taken by other nodes of this machine.`);
     });
   }
 
@@ -85,10 +93,12 @@ export class Router {
       const opened = [...new Set([...(await findOpened()), ...closed.interfaces4, ...closed.interfaces6])];
       await this.#nft(hostTable(plan, { resolverPort: options.resolverPort, opened }), 'machine');
       await this.#faults.hit('node-router-between-tables');
-      await this.#nft(routerTable(plan, { ...options, machine }));
+      this.#isOpen = false;
+      for (const text of routerTable(plan, { ...options, machine })) await this.#nft(text);
       await this.#faults.hit('node-router-before-forwarding');
       await openForwarding(plan.uplink, closed);
       this.#machine = machine;
+      this.#isOpen = true;
     });
   }
 
@@ -100,7 +110,9 @@ export class Router {
     plan: NetworkPlan,
     options: { readonly resolverPort: number; readonly policies: readonly SlotPolicy[] },
   ): Promise<boolean> {
-    if (!(await this.#isWhole(plan))) {
+    const isLinked = await this.#isLinked(plan);
+    if (!isLinked && !(await this.#link(plan))) throw new Error(`${plan.range4} has a route that is not the node's.`);
+    if (!isLinked || !this.#isOpen || !(await this.#isWhole(plan))) {
       await this.open(plan, options);
       return false;
     }
@@ -130,18 +142,18 @@ export class Router {
   }
 
   /**
-   * Every link of a sandbox; undefined: there is no router. A name that holds no namespace was cut short before anything hung on it.
-   * Used when the node starts, and only then: it starts a process.
+   * Every link of a sandbox; none where there is no router. A name that holds no namespace was cut short before anything hung on it.
+   * Refuses where the links cannot be told. It starts a process, which is why it is for the start of a node.
    */
-  async findLinks(): Promise<FoundLink[] | undefined> {
-    if (!existsSync(this.#names.router)) return undefined;
-    const { stdout } = await run('ip', ['-n', this.#names.namespace, '-j', 'link', 'show']).catch(() => ({
-      stdout: '[]',
-    }));
-    const links = JSON.parse(stdout) as { ifname: string; ifalias?: string }[];
-    return links.flatMap(({ ifname, ifalias = '' }) =>
-      /^s\d+$/.test(ifname) ? [{ slot: Number(ifname.slice(1)), alias: ifalias }] : [],
-    );
+  async findLinks(): Promise<FoundLink[]> {
+    return await orUnavailable(async () => {
+      if (!existsSync(this.#names.router) || (await statfs(this.#names.router)).type !== namespaceFiles) return [];
+      const { stdout } = await run('ip', ['-n', this.#names.namespace, '-j', 'link', 'show']);
+      const links = JSON.parse(stdout) as { ifname: string; ifalias?: string }[];
+      return links.flatMap(({ ifname, ifalias = '' }) =>
+        /^s\d+$/.test(ifname) ? [{ slot: Number(ifname.slice(1)), alias: ifalias }] : [],
+      );
+    });
   }
 
   /** Whether something of ours may be on the machine. */
@@ -157,6 +169,10 @@ export class Router {
     await closeForwarding();
   }
 
+  async #isLinked(plan: NetworkPlan): Promise<boolean> {
+    return this.#findSubnet() === plan.subnet && (await hasRoute(plan));
+  }
+
   async #isWhole(plan: NetworkPlan): Promise<boolean> {
     const closed = await findClosed();
     if (closed.interfaces4.length + closed.interfaces6.length > 0) return false;
@@ -169,7 +185,8 @@ export class Router {
     }
   }
 
-  async #link(plan: NetworkPlan): Promise<void> {
+  /** False: the subnet has a route already, which another node was faster to make. */
+  async #link(plan: NetworkPlan): Promise<boolean> {
     const { uplink, namespace, router4, host4, router6, host6, range4, range6, hasIpv6 } = plan;
     await this.#ip(`link delete dev ${uplink}\n`).catch(() => {}); // What an earlier attempt may have left.
     await this.#ip(`link add ${uplink} type veth peer name up netns ${namespace}\nlink set dev ${uplink} up\n`);
@@ -191,10 +208,17 @@ export class Router {
       `route replace ${range6} via ${router6} dev ${uplink}`,
     ];
     const outside = [
-      `route replace ${range4} via ${router4} dev ${uplink} onlink`,
+      `route add ${range4} via ${router4} dev ${uplink} onlink`,
       `addr add ${host4} peer ${router4} dev ${uplink}`,
     ];
-    await this.#ip(lines([...(hasIpv6 ? outside6 : []), ...outside]));
+    if (hasIpv6) await this.#ip(lines(outside6));
+    try {
+      await this.#ip(lines(outside));
+      return true;
+    } catch (error) {
+      if (error instanceof Error && error.message.includes('File exists')) return false;
+      throw error;
+    }
   }
 
   #findSubnet(): number | undefined {
@@ -229,11 +253,18 @@ function addressesOfMachine(): string[] {
   return addresses.sort();
 }
 
-function freeSubnet(): number {
+/** As far as can be seen: a node that is just making its link has its address last. */
+function freeSubnets(): number[] {
   const links = Object.entries(networkInterfaces()).filter(([name]) => name.startsWith(uplinkPrefix));
   const taken = new Set(links.flatMap(([, addresses]) => (addresses ?? []).map(({ address }) => subnetOf(address))));
-  for (let subnet = 0; subnet < subnetCount; subnet++) if (!taken.has(subnet)) return subnet;
-  throw new Error(`All ${subnetCount} subnets are taken by other nodes of this machine.`);
+  return Array.from({ length: subnetCount }, (_, subnet) => subnet).filter((subnet) => !taken.has(subnet));
+}
+
+/** The kernel writes addresses as numbers of this machine's byte order, which is little-endian. */
+async function hasRoute({ range4, uplink }: NetworkPlan): Promise<boolean> {
+  const bytes = Buffer.from(range4.split('/')[0]!.split('.').map(Number));
+  const target = bytes.reverse().toString('hex').toUpperCase();
+  return (await readFile('/proc/net/route', 'utf8')).includes(`${uplink}\t${target}\t`);
 }
 
 function lines(commands: readonly string[]): string {

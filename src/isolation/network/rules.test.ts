@@ -1,9 +1,9 @@
 import { execFileSync } from 'node:child_process';
 import { expect, test } from 'vitest';
 import { requires, testWith } from '../../../test/support/requires.ts';
-import { networkPolicy } from '../../protocol/index.ts';
-import { networkNames, networkPlan } from './plan.ts';
-import { hasOwnRules, hostTable, noHostTable, noSandboxRules, routerTable, sandboxRules } from './rules.ts';
+import { networkLimits, networkPolicy } from '../../protocol/index.ts';
+import { networkNames, networkPlan, networkSlots } from './plan.ts';
+import { hasOwnRules, hostTable, noHostTable, noSandboxRules, routerTable, sandboxRules, textLimit } from './rules.ts';
 
 const plan = networkPlan(networkNames('/x'), { subnet: 3, hasIpv6: true });
 const policy = networkPolicy.parse({
@@ -45,6 +45,33 @@ test('a sandbox without lists needs no rules of its own', () => {
   expect(hasOwnRules(policy)).toBe(true);
 });
 
+/** As long as a policy can be. */
+const longest = networkPolicy.parse({
+  mode: 'full',
+  ...Object.fromEntries(
+    ['allow', 'deny'].map((list) => [
+      list,
+      Array.from({ length: networkLimits.rules }, (_, index) => ({
+        cidr: `2001:db8:ffff:ffff:ffff:ffff:ffff:${(0xff00 + index).toString(16)}`,
+        protocol: 'tcp',
+        ports: [{ from: 10_001, to: 20_002 }],
+      })),
+    ]),
+  ),
+});
+
+test('whatever sandboxes there are, no text is too long, and a sandbox whose lists come later reaches nothing until then', () => {
+  const policies = Array.from({ length: networkSlots }, (_, slot) => ({ slot, policy: longest }));
+  const texts = routerTable(plan, { resolverPort: 5353, policies, machine: [] });
+  expect(texts.length).toBeGreaterThan(2);
+  for (const text of texts) expect(Buffer.byteLength(text)).toBeLessThanOrEqual(textLimit);
+  const last = `out_s${networkSlots - 1}`;
+  expect(texts[0]).toContain(`add rule inet atoll ${last} drop\n`);
+  expect(texts[0]).toContain(`: jump ${last} }`);
+  expect(texts.at(-1)).toContain(`flush chain inet atoll ${last}\n`);
+  expect(texts.filter((text) => text.includes('delete table'))).toEqual([texts[0]]);
+});
+
 withNft('the kernel takes the tables, takes them again, and forgets a sandbox whether it knew it or not', () => {
   const options = {
     resolverPort: 5353,
@@ -52,7 +79,7 @@ withNft('the kernel takes the tables, takes them again, and forgets a sandbox wh
     machine: ['203.0.113.1', '::1', '203.0.113.1'],
     opened: ['eth0'],
   };
-  const once = routerTable(plan, options) + hostTable(plan, options);
+  const once = routerTable(plan, options).join('') + hostTable(plan, options);
   const shown = load(once);
   expect(shown).toContain('"s5" : jump out_s5');
   expect(load(once + once)).toBe(shown);

@@ -6,7 +6,8 @@
  *  - Texts are made of numbers, of names of ours and of ranges as `rangeText` writes them.
  *  - Every packet is judged, in both directions, before the state of its connection counts: a change holds for open connections.
  *  - A sandbox without lists needs no text of its own: it is known by the name of its interface.
- *  - A table is replaced whole, in one transaction of the kernel.
+ *  - A table is replaced in one transaction of the kernel. The lists of sandboxes that do not fit into it follow in others; until then
+ *    those sandboxes reach nothing.
  */
 import { assert } from '../../base/index.ts';
 import {
@@ -22,8 +23,21 @@ import { linkName, type NetworkPlan, uplinkPrefix } from './plan.ts';
 /** Of one sandbox at a time: the machine's table of connections is shared by all, and by the machine. */
 export const flowsPerSandbox = 4_096;
 
+/**
+ * The machine's table of connections keeps what a sandbox leaves behind until its time is over, which for TCP is five days by default. A
+ * connection that is quiet for longer than this is forgotten.
+ */
+const quietTcpSeconds = 3_600;
+const quietUdpSeconds = 120;
+/** Of one sandbox, new ones. */
+const flowsPerSecond = 500;
+const flowsBurst = 1_000;
+
 /** Of one sandbox to the resolver. What it drops itself still takes room in a queue that all share. */
 const questionsPerSecond = 400;
+
+/** Of one text, in bytes; a frame to the spawner takes twice as much. Lists of one sandbox are far below it (`networkLimits`). */
+export const textLimit = 4 * 1024 * 1024;
 
 export interface SlotPolicy {
   readonly slot: number;
@@ -35,8 +49,9 @@ export function hasOwnRules(policy: NetworkPolicy): boolean {
 }
 
 /**
- * The router's table with every sandbox that has lists. `resolverPort` is on the machine's end. `machine`: the addresses that the machine
- * has now; its own table refuses them too, and those that it gets later, but may be flushed with the machine's firewall.
+ * The router's table with every sandbox that has lists, as texts to be given to the kernel one after the other. `resolverPort` is on the
+ * machine's end. `machine`: the addresses that the machine has now; its own table refuses them too, and those that it gets later, but may
+ * be flushed with the machine's firewall.
  */
 export function routerTable(
   plan: NetworkPlan,
@@ -45,9 +60,9 @@ export function routerTable(
     readonly policies: readonly SlotPolicy[];
     readonly machine: readonly string[];
   },
-): string {
+): string[] {
   const own = options.policies.filter(({ policy }) => hasOwnRules(policy));
-  return `table inet atoll {}
+  const base = `table inet atoll {}
 delete table inet atoll
 table inet atoll {
   map rules_out { type ifname : verdict; }
@@ -55,14 +70,15 @@ table inet atoll {
   set machine4 { type ipv4_addr; }
   set machine6 { type ipv6_addr; }
   set flows { type ifname; size 65535; flags dynamic; }
+  set opening { type ifname; size 65535; flags dynamic; }
   set asking { type ifname; size 65535; flags dynamic; }
   chain early {
     type filter hook prerouting priority raw; policy accept;
-    iifname "s*" icmpv6 type { nd-neighbor-solicit, nd-neighbor-advert } accept
+    iifname "s*" ${neighbourMessages(plan.router6)} accept
     iifname "s*" fib saddr . iif oif missing drop
     iifname "s*" udp dport 53 ip daddr ${plan.router4} add @asking { iifname limit rate over ${questionsPerSecond}/second burst ${questionsPerSecond} packets } drop
   }
-  chain resolver {
+${forgetting('s*')}  chain resolver {
     type nat hook prerouting priority dstnat; policy accept;
     iifname "s*" ip daddr ${plan.router4} meta l4proto { tcp, udp } th dport 53 dnat ip to ${plan.host4}:${options.resolverPort}
   }
@@ -74,12 +90,13 @@ table inet atoll {
   chain forward {
     type filter hook forward priority filter; policy drop;
     iifname "s*" oifname "s*" goto refuse
+    iifname "s*" oifname "up" ct state new ct status ! confirmed add @opening { iifname limit rate over ${flowsPerSecond}/second burst ${flowsBurst} packets } drop
     iifname "s*" oifname "up" ct state new add @flows { iifname ct count over ${flowsPerSandbox} } drop
     iifname "s*" oifname "up" goto out
     iifname "up" oifname "s*" goto in
   }
   chain out {
-    ct state invalid drop
+    ct state { invalid, untracked } drop
     ct status dnat ip daddr ${plan.host4} accept
     ip daddr @machine4 goto refuse
     ip6 daddr @machine6 goto refuse
@@ -104,7 +121,15 @@ table inet atoll {
     reject with icmpx admin-prohibited
   }
 }
-${machineAddresses(options.machine)}${own.map(sandboxRules).join('')}`;
+${machineAddresses(options.machine)}${own.map(closedSandbox).join('')}`;
+  const texts = [base];
+  for (const sandbox of own) {
+    const text = sandboxRules(sandbox);
+    const last = texts.at(-1)!;
+    if (last.length + text.length <= textLimit) texts[texts.length - 1] = last + text;
+    else texts.push(text);
+  }
+  return texts;
 }
 
 /** The addresses that the machine has, in place of those it had. */
@@ -132,17 +157,19 @@ export function sandboxRules({ slot, policy }: SlotPolicy): string {
   return `${chainsOf(name)}flush chain inet atoll out_${name}
 flush chain inet atoll in_${name}
 ${rules.join('\n')}
-add element inet atoll rules_out { "${name}" : jump out_${name} }
-add element inet atoll rules_in { "${name}" : jump in_${name} }
-`;
+${jumpsOf(name)}`;
+}
+
+/** Until its lists stand, a sandbox reaches nothing. */
+function closedSandbox({ slot }: SlotPolicy): string {
+  const name = linkName(slot);
+  return `${chainsOf(name)}add rule inet atoll out_${name} drop\nadd rule inet atoll in_${name} drop\n${jumpsOf(name)}`;
 }
 
 /** Nothing of its own is left for the sandbox; it does not matter whether there was something. */
 export function noSandboxRules(slot: number): string {
   const name = linkName(slot);
-  return `${chainsOf(name)}add element inet atoll rules_out { "${name}" : jump out_${name} }
-add element inet atoll rules_in { "${name}" : jump in_${name} }
-delete element inet atoll rules_out { "${name}" : jump out_${name} }
+  return `${chainsOf(name)}${jumpsOf(name)}delete element inet atoll rules_out { "${name}" : jump out_${name} }
 delete element inet atoll rules_in { "${name}" : jump in_${name} }
 delete chain inet atoll out_${name}
 delete chain inet atoll in_${name}
@@ -168,8 +195,8 @@ table inet ${table} {
     type filter hook prerouting priority -290; policy accept;
     iifname "${uplink}" goto from_sandboxes
   }
-  chain from_sandboxes {
-    icmpv6 type { nd-neighbor-solicit, nd-neighbor-advert } accept
+${forgetting(uplink)}  chain from_sandboxes {
+    ${neighbourMessages(plan.host6)} accept
     ip saddr ${plan.range4} ip daddr ${plan.host4} meta l4proto { tcp, udp } th dport ${options.resolverPort} accept
     fib daddr type local reject with icmpx admin-prohibited
     fib daddr type { broadcast, anycast, multicast } drop
@@ -196,8 +223,37 @@ export function noHostTable(plan: { readonly hostTable: string }): string {
   return `table inet ${plan.hostTable} {}\ndelete table inet ${plan.hostTable}\n`;
 }
 
+/** Part of a table: how long connections that come in here are remembered. It is chosen with their first packet. */
+function forgetting(from: string): string {
+  const parts = ([4, 6] as const).map((family) => {
+    const l3proto = family === 4 ? 'ip' : 'ip6';
+    const rule = `    iifname "${from}" meta nfproto ipv${family} ct state new meta l4proto`;
+    return {
+      policies: `  ct timeout tcp${family} { protocol tcp; l3proto ${l3proto}; policy = { established : ${quietTcpSeconds} }; }
+  ct timeout udp${family} { protocol udp; l3proto ${l3proto}; policy = { replied : ${quietUdpSeconds} }; }
+`,
+      rules: `${rule} tcp ct timeout set "tcp${family}"\n${rule} udp ct timeout set "udp${family}"\n`,
+    };
+  });
+  return `${parts.map(({ policies }) => policies).join('')}  chain remembered {
+    type filter hook prerouting priority mangle; policy accept;
+${parts.map(({ rules }) => rules).join('')}  }
+`;
+}
+
+/** Those that stay on a link. One to an address elsewhere would be routed, with a source that nobody has looked at. */
+function neighbourMessages(own6: string): string {
+  return `icmpv6 type { nd-neighbor-solicit, nd-neighbor-advert } ip6 daddr { fe80::/10, ff02::/16, ${own6} }`;
+}
+
 function chainsOf(name: string): string {
   return `add chain inet atoll out_${name}\nadd chain inet atoll in_${name}\n`;
+}
+
+function jumpsOf(name: string): string {
+  return `add element inet atoll rules_out { "${name}" : jump out_${name} }
+add element inet atoll rules_in { "${name}" : jump in_${name} }
+`;
 }
 
 function matchOf(rule: NetworkRule, side: 'd' | 's'): string {

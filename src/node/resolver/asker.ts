@@ -30,6 +30,11 @@ export class Asker {
     return true;
   }
 
+  /** How many of its questions wait for an answer. */
+  get pending(): number {
+    return this.#pending;
+  }
+
   endQuestion(): void {
     this.#pending--;
   }

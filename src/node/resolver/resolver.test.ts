@@ -6,11 +6,14 @@ import { silentLogger } from '../../base/index.ts';
 import { Asker } from './asker.ts';
 import { Resolver } from './resolver.ts';
 
-/** Answers every question with its own bytes and a mark behind them, over UDP and TCP. */
+/** Answers a question with its own bytes and a mark behind them, over UDP and TCP. */
 interface Upstream {
   readonly port: number;
   readonly numbers: number[];
 }
+
+/** A question that ends with it gets no answer. */
+const unanswered = 9;
 
 let upstream: Upstream;
 let resolver: Resolver;
@@ -39,6 +42,7 @@ async function startUpstream(): Promise<Upstream> {
   const socket = createSocket('udp4');
   socket.on('message', (question, from) => {
     numbers.push(question.readUInt16BE(0));
+    if (question.at(-1) === unanswered) return;
     socket.send(Buffer.concat([question, Buffer.from('!')]), from.port, from.address);
   });
   socket.bind(chosen, '127.0.0.1');
@@ -72,6 +76,20 @@ test('a question gets its answer under its own number, and goes out under anothe
   expect(upstream.numbers).not.toEqual([1, 2, 3, 4]);
 });
 
+test('a server that there is no way to is passed over, and the next one is asked', async () => {
+  // A link-local address without a scope: the kernel refuses to connect to it.
+  const other = new Resolver({ servers: ['fe80::1', `127.0.0.1:${upstream.port}`], log: silentLogger });
+  const socket = createSocket('udp4');
+  open.push(socket);
+  socket.connect(await other.listen('127.0.0.1'), '127.0.0.1');
+  await once(socket, 'connect');
+  other.admit('127.0.0.1');
+  socket.send(question(1));
+  const [answer] = (await once(socket, 'message')) as [Buffer];
+  expect(answer.readUInt16BE(0)).toBe(1);
+  await other.close();
+});
+
 test('over TCP the bytes go both ways', async () => {
   resolver.admit('127.0.0.1');
   const stream = connect({ host: '127.0.0.1', port });
@@ -94,6 +112,29 @@ test('nobody is answered who was not admitted', async () => {
   const [answer] = (await once(known, 'message')) as [Buffer];
   expect(answer.readUInt16BE(0)).toBe(2);
   expect(upstream.numbers).toHaveLength(1);
+});
+
+test('who waits for many answers leaves room for a question of another', async () => {
+  const full = new Resolver({ servers: [`127.0.0.1:${upstream.port}`], log: silentLogger, pendingMax: 2 });
+  const fullPort = await full.listen('127.0.0.1');
+  const askers = ['127.0.0.2', '127.0.0.3'].map((address) => {
+    full.admit(address);
+    const socket = createSocket('udp4').bind(0, address);
+    open.push(socket);
+    return socket;
+  });
+  await Promise.all(askers.map((socket) => once(socket, 'listening')));
+  const [greedy, other] = askers as [Socket, Socket];
+  const silent = question(1);
+  silent[silent.length - 1] = unanswered;
+  for (const count of [1, 2]) {
+    greedy.send(silent, fullPort, '127.0.0.1');
+    await expect.poll(() => upstream.numbers.length, { timeout: 10_000 }).toBeGreaterThanOrEqual(count);
+  }
+  other.send(question(2), fullPort, '127.0.0.1');
+  const [answer] = (await once(other, 'message')) as [Buffer];
+  expect(answer.readUInt16BE(0)).toBe(2);
+  await full.close();
 });
 
 test('who is forgotten loses its open connections', async () => {

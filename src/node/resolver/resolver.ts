@@ -5,7 +5,7 @@
  * Invariants:
  *  - Only sandboxes that were admitted are answered; each has its own bounds (asker.ts).
  *  - A question goes out under a number and from a port that are random and its own; only the server it went to can answer it.
- *  - What is waited for ends: by an answer, by the time limit, or with `close`.
+ *  - What is waited for ends: by an answer, by the time limit, by a newer question that needs its room, or with `close`.
  */
 import { randomInt } from 'node:crypto';
 import { createSocket, type RemoteInfo, type Socket } from 'node:dgram';
@@ -22,8 +22,15 @@ const headerBytes = 12;
 /** For one server; then the next is asked. */
 const answerTimeoutMs = 3_000;
 const attempts = 2;
-/** Over all sandboxes. */
-const pendingMax = 2_048;
+/** Over all sandboxes. Beyond it, the sandbox that waits for most loses its oldest question. */
+const pendingMaxDefault = 2_048;
+
+/** A question that waits for its answer. */
+interface Pending {
+  readonly asker: Asker;
+  socket: Socket | undefined;
+  isGivenUp: boolean;
+}
 
 export interface ResolverOptions {
   /** Addresses with or without a port. Default: those of /etc/resolv.conf on the machine, read anew when it changes. */
@@ -34,14 +41,17 @@ export class Resolver {
   readonly #upstreams: Upstreams;
   readonly #log: Logger;
   readonly #askers = new Map<string, Asker>();
-  readonly #pending = new Set<Socket>();
+  /** The oldest first. */
+  readonly #pending = new Set<Pending>();
+  readonly #pendingMax: number;
   readonly #streams = new Set<Stream>();
   #socket: Socket | undefined;
   #server: Server | undefined;
 
-  constructor(options: ResolverOptions & { readonly log: Logger }) {
+  constructor(options: ResolverOptions & { readonly log: Logger; readonly pendingMax?: number }) {
     this.#upstreams = new Upstreams(options.servers);
     this.#log = options.log;
+    this.#pendingMax = options.pendingMax ?? pendingMaxDefault;
   }
 
   /** The port, the same for UDP and TCP. */
@@ -78,7 +88,7 @@ export class Resolver {
   async close(): Promise<void> {
     this.#askers.clear();
     for (const stream of this.#streams) stream.destroy();
-    for (const socket of this.#pending) closeQuietly(socket);
+    for (const pending of this.#pending) this.#giveUp(pending);
     if (this.#socket !== undefined) closeQuietly(this.#socket);
     this.#server?.close();
   }
@@ -86,36 +96,54 @@ export class Resolver {
   async #onQuestion(socket: Socket, question: Buffer, from: RemoteInfo): Promise<void> {
     const asker = this.#askers.get(from.address);
     const isSane = question.length >= headerBytes && question.length <= questionLimitBytes;
-    if (asker === undefined || !isSane || this.#pending.size >= pendingMax || !asker.beginQuestion()) return;
+    if (asker === undefined || !isSane || !asker.beginQuestion()) return;
+    if (this.#pending.size >= this.#pendingMax) this.#makeRoom();
+    const pending: Pending = { asker, socket: undefined, isGivenUp: false };
+    this.#pending.add(pending);
     try {
-      const answer = await this.#ask(question);
+      const answer = await this.#ask(question, pending);
       // A sandbox that was cut off meanwhile hears nothing more.
       if (answer !== undefined && this.#askers.get(from.address) === asker)
         socket.send(answer, from.port, from.address);
     } catch (error) {
       this.#log.debug('A question could not be passed on.', { error });
     } finally {
+      this.#pending.delete(pending);
       asker.endQuestion();
     }
   }
 
-  async #ask(question: Buffer): Promise<Buffer | undefined> {
+  #makeRoom(): void {
+    let chosen: Pending | undefined;
+    for (const one of this.#pending) {
+      if (chosen === undefined || one.asker.pending > chosen.asker.pending) chosen = one;
+    }
+    if (chosen !== undefined) this.#giveUp(chosen);
+  }
+
+  #giveUp(pending: Pending): void {
+    this.#pending.delete(pending);
+    pending.isGivenUp = true;
+    if (pending.socket !== undefined) closeQuietly(pending.socket);
+  }
+
+  async #ask(question: Buffer, pending: Pending): Promise<Buffer | undefined> {
     const servers = await this.#upstreams.list();
     for (let attempt = 0; attempt < attempts; attempt++) {
       const server = servers[attempt % Math.max(servers.length, 1)];
-      if (server === undefined) return undefined;
-      const answer = await this.#askOne(server, question);
+      if (server === undefined || pending.isGivenUp) return undefined;
+      const answer = await this.#askOne(server, question, pending);
       if (answer !== undefined) return answer;
     }
     return undefined;
   }
 
-  #askOne(server: Upstream, question: Buffer): Promise<Buffer | undefined> {
+  #askOne(server: Upstream, question: Buffer, pending: Pending): Promise<Buffer | undefined> {
     const number = randomInt(0x1_0000);
     const asked = Buffer.from(question);
     asked.writeUInt16BE(number, 0);
     const socket = createSocket(server.family === 6 ? 'udp6' : 'udp4');
-    this.#pending.add(socket);
+    pending.socket = socket;
     const { promise, resolve } = Promise.withResolvers<Buffer | undefined>();
     const timer = setTimeout(() => resolve(undefined), answerTimeoutMs);
     socket.on('message', (answer) => {
@@ -126,10 +154,16 @@ export class Resolver {
     socket.on('error', () => resolve(undefined));
     socket.on('close', () => resolve(undefined));
     // Connected: the kernel drops what comes from anybody else.
-    socket.connect(server.port, server.address, () => socket.send(asked));
+    socket.connect(server.port, server.address, (error?: Error) => {
+      try {
+        if (error !== undefined) throw error;
+        socket.send(asked);
+      } catch {
+        resolve(undefined); // There is no way to it, or `close` came between.
+      }
+    });
     return promise.finally(() => {
       clearTimeout(timer);
-      this.#pending.delete(socket);
       closeQuietly(socket);
     });
   }
