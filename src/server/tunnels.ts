@@ -7,6 +7,7 @@ import type { Socket } from 'node:net';
 import { Duplex } from 'node:stream';
 import { assert, joinStreams } from '../base/index.ts';
 import { isId, newId, PlatformError, type SandboxId } from '../protocol/index.ts';
+import { endConnection } from './bare-answer.ts';
 import { Exchange } from './exchange.ts';
 import { parseGeneration } from './parse-request.ts';
 import type { PortAddress, PortsPort } from './ports-port.ts';
@@ -36,7 +37,7 @@ export class Tunnels {
     const response = new ServerResponse(request);
     response.shouldKeepAlive = false;
     response.assignSocket(socket as Socket);
-    response.once('finish', () => socket.end());
+    response.once('finish', () => endConnection(socket));
     const exchange = new Exchange(request, response, newId('request'));
     socket.once('close', () => exchange.callerLeft());
     this.#open(exchange, address).then(

@@ -11,6 +11,7 @@ import type { Duplex } from 'node:stream';
 import { joinStreams } from '../../base/index.ts';
 import type { PreviewAdmission } from '../../control/index.ts';
 import { newId, PlatformError } from '../../protocol/index.ts';
+import { endConnection } from '../bare-answer.ts';
 import { Exchange } from '../exchange.ts';
 import type { PortsPort } from '../ports-port.ts';
 import { type InwardAnswer, InwardRequests } from './inward-requests.ts';
@@ -53,7 +54,7 @@ export class Previews {
     const response = new ServerResponse(request);
     response.shouldKeepAlive = false;
     response.assignSocket(socket as Socket);
-    response.once('finish', () => socket.end());
+    response.once('finish', () => endConnection(socket));
     const exchange = new Exchange(request, response, newId('request'));
     socket.once('close', () => exchange.callerLeft());
     this.#serve(exchange, address, { socket, head }).catch((error: unknown) => this.#options.fail(exchange, error));
