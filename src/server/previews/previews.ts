@@ -148,12 +148,18 @@ class Visit {
 
   async answer({ incoming }: Extract<InwardAnswer, { kind: 'answer' }>): Promise<void> {
     const { response } = this.exchange;
+    try {
+      writeHead(response, incoming.statusCode ?? 0, headersOutward(incoming, this.address));
+    } catch (error) {
+      incoming.on('error', () => {}); // The end of what is not passed on.
+      this.#over.abort();
+      throw error;
+    }
     incoming.on('error', () => response.destroy());
     incoming.on('close', () => {
       // Cut short inside: the visitor must not take it for the whole.
       if (!incoming.complete) response.destroy();
     });
-    writeHead(response, incoming.statusCode ?? 0, headersOutward(incoming, this.address));
     this.#isPassing = true;
     this.#isEventStream = incoming.headers['content-type']?.startsWith('text/event-stream') ?? false;
     flushWhenSilent(incoming, response);
