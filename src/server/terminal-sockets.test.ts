@@ -3,9 +3,9 @@ import { afterEach, expect, test } from 'vitest';
 import { WebSocket } from 'ws';
 import { goodKey, testCaller, testId } from '../../test/support/fake-control.ts';
 import { type HttpRig, openHttpRig } from '../../test/support/http-rig.ts';
-import { systemTimers } from '../base/index.ts';
+import { systemTimers, type Timers } from '../base/index.ts';
 import type { Attachment } from '../control/index.ts';
-import { type PlatformError, terminalLimits } from '../protocol/index.ts';
+import { PlatformError, terminalLimits } from '../protocol/index.ts';
 import type { HttpServerOptions } from './create-server.ts';
 import { TerminalSocket } from './terminal-socket.ts';
 
@@ -193,20 +193,24 @@ class UnreadSocket extends EventEmitter {
   close(): void {
     this.readyState = 2;
   }
+  terminate(): void {
+    this.readyState = 3;
+    this.emit('close');
+  }
   read(): void {
     this.bufferedAmount = 0;
     for (const onRead of this.#onRead.splice(0)) onRead();
   }
 }
 
-function serveUnread(): UnreadSocket {
+function serveUnread(after: Timers['after'] = () => () => {}): UnreadSocket {
   const socket = new UnreadSocket();
   new TerminalSocket(socket as unknown as WebSocket, {
     attach: () => new Promise(() => {}),
-    stillMay: async () => {},
+    stillMay: () => Promise.reject(new PlatformError('unauthenticated', 'The key is revoked.')),
     mayJoin: () => true,
     asRefusal: (error) => error as PlatformError,
-    timers: { ...systemTimers, after: () => () => {} },
+    timers: { ...systemTimers, after },
     heartbeatMs: 10_000,
   });
   return socket;
@@ -241,6 +245,19 @@ test('what a client says after it was closed does not count', () => {
   socket.emit('message', Buffer.from('x'.repeat(100)), true);
   socket.emit('message', Buffer.from('{"type":"ping"}'), false);
   expect(socket.sent).toHaveLength(1);
+});
+
+test('a client that is refused at a heartbeat and does not answer the close is cut', async () => {
+  const due: { ms: number; run: () => unknown }[] = [];
+  const socket = serveUnread((ms, run) => {
+    due.push({ ms, run });
+    return () => {};
+  });
+  due.shift()!.run();
+  await expect.poll(() => socket.readyState, { timeout: 10_000 }).toBe(2);
+  const cut = due.find(({ ms }) => ms < 10_000)!;
+  cut.run();
+  expect(socket.readyState).toBe(3);
 });
 
 test('a client that reads late has an answer to everything it asked', async () => {
