@@ -9,8 +9,10 @@
 #include "workers.h"
 
 #include <errno.h>
+#include <linux/sockios.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -19,6 +21,7 @@ enum { HELLO = 1, HELLO_OK = 2, HELLO_NO = 3, EVENT = 33, REFUSED = 42, STDIN = 
 #define VERSION 1
 #define INPUT_TOTAL_MAX (64u << 20)
 #define OUTPUT_MAX (8u << 20)
+#define TALKS_ON_MS 2000u
 
 static struct source listening = { .fd = -1 };
 static struct connection *connections, *touched, *dead;
@@ -281,8 +284,19 @@ static void hold(struct connection *connection, const uint8_t *bytes, size_t cou
 	input_total += count;
 }
 
+static bool talks_on(const struct connection *connection)
+{
+	int unread = 0;
+	return connection->draining && connection->raw && boot_ms() - connection->draining_since >= TALKS_ON_MS &&
+	       ioctl(connection->source.fd, SIOCOUTQ, &unread) == 0 && unread == 0;
+}
+
 static void read_input(struct connection *connection)
 {
+	if (talks_on(connection)) {
+		connection_end(connection);
+		return;
+	}
 	ssize_t count = read(connection->source.fd, scratch, sizeof(scratch));
 	if (count < 0 && (errno == EAGAIN || errno == EINTR))
 		return;
@@ -317,6 +331,7 @@ static void drain(struct connection *connection)
 {
 	if (!connection->draining) {
 		connection->draining = true;
+		connection->draining_since = boot_ms();
 		shutdown(connection->source.fd, SHUT_WR);
 		input_total -= buffer_length(&connection->in);
 		buffer_free(&connection->in);

@@ -26,6 +26,7 @@ struct connection {
 	uint32_t stdin_left; /* bytes of the current STDIN frame still to come */
 	bool closing;        /* ends when its output is out */
 	bool draining;       /* its output is out; the peer has yet to close */
+	uint64_t draining_since;
 	bool raw;            /* a relay past CONNECTED: bytes, no frames */
 	bool half_closing;   /* no output follows what is queued */
 	bool subscribed;
@@ -43,7 +44,8 @@ void connection_touch(struct connection *connection);
 bool connection_has_room(const struct connection *connection);
 /*
  * Sends everything queued and no more, then drops what comes until the peer closes: a close with unread input would
- * make a write of the peer fail before it has read our last frame.
+ * make a write of the peer fail before it has read our last frame. A client of a relay that has read everything and
+ * talks on for seconds hears by such a close that nobody listens.
  */
 void connection_finish(struct connection *connection);
 /* Tells the peer, after everything queued, that no more comes. */

@@ -2,8 +2,9 @@
  * The relay: a client outside talks to a service on a port inside: on loopback, or on another address of the sandbox.
  *
  * Always true: each direction holds at most 64 KiB and closes on its own, so that a half-closed connection behaves as
- * it would without us; the connection owns the relay, and both end together. A relay never leaves the sandbox: an
- * address that is given is also the one it connects from, which only an address of the sandbox itself can be.
+ * it would without us; the connection owns the relay, and both end together. What a service said before it broke off
+ * reaches the client, whatever the client is sending meanwhile. A relay never leaves the sandbox: an address that is
+ * given is also the one it connects from, which only an address of the sandbox itself can be.
  */
 #include "relay.h"
 
@@ -141,13 +142,21 @@ static void close_when_done(struct relay *relay)
 		connection_finish(relay->connection);
 }
 
+/* Nobody inside takes what the client sends: it is dropped from now on. */
+static void close_input(struct relay *relay)
+{
+	buffer_free(&relay->held);
+	relay->input_closed = true;
+	close_when_done(relay);
+}
+
 static void write_inside(struct relay *relay)
 {
 	while (buffer_length(&relay->held) > 0) {
 		ssize_t count = send(relay->source.fd, relay->held.data + relay->held.begin, buffer_length(&relay->held), MSG_NOSIGNAL);
 		if (count < 0) {
 			if (errno != EAGAIN && errno != EINTR) {
-				connection_end(relay->connection);
+				close_input(relay); /* The kernel may still have its last words. */
 				return;
 			}
 			break;
@@ -156,8 +165,7 @@ static void write_inside(struct relay *relay)
 	}
 	if (relay->input_ended && !relay->input_closed && buffer_length(&relay->held) == 0) {
 		shutdown(relay->source.fd, SHUT_WR);
-		relay->input_closed = true;
-		close_when_done(relay);
+		close_input(relay);
 	}
 }
 
@@ -184,7 +192,8 @@ static void read_inside(struct relay *relay)
 		else
 			connection_half_close(connection);
 	} else if (error != EAGAIN && error != EINTR) {
-		connection_end(connection);
+		relay->output_ended = true;
+		close_input(relay);
 	}
 }
 

@@ -1,6 +1,7 @@
 /**
  * Carries bytes between two connections, both ways, each at the pace of its reader. An end on one side is passed on as an end, so that
- * half-closed connections work; a failure or a cut on one side cuts the other, so that what is cut short never looks complete.
+ * half-closed connections work; a failure or a cut on one side cuts the other, so that what is cut short here never looks complete. A reset
+ * inside a sandbox is an end by the time it comes here: init's socket has no other word for it.
  */
 import { Socket } from 'node:net';
 import type { Duplex } from 'node:stream';

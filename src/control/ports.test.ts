@@ -167,3 +167,43 @@ test('a sandbox has so many exposures and so many visitors, and no more', async 
   inside[0]!.leave();
   (await admit(id, token, 1)).leave();
 });
+
+test('a visitor who was looked up before a revocation is told of it, however close the two are', async () => {
+  rig = await ControlRig.open();
+  const { id } = await rig.create();
+  let { token } = await expose(id);
+  const { store } = rig;
+  const { read, transact } = store;
+  for (let turns = 0; turns < 24; turns++) {
+    const [lookedUp, changed] = [Promise.withResolvers<void>(), Promise.withResolvers<void>()];
+    const isRead = Promise.withResolvers<void>();
+    store.read = async (work) => {
+      store.read = read;
+      const found = await read.call(store, work);
+      isRead.resolve();
+      await lookedUp.promise;
+      return found as never;
+    };
+    const admitting = admit(id, token);
+    await isRead.promise;
+    const isCommitted = Promise.withResolvers<void>();
+    store.transact = async (work) => {
+      const result = await transact.call(store, work);
+      isCommitted.resolve();
+      await changed.promise;
+      return result as never;
+    };
+    const rotating = rig.control.ports.rotate(rig.caller, { sandboxId: id, port: 80 }, {});
+    await isCommitted.promise;
+    store.transact = transact;
+    lookedUp.resolve();
+    for (let i = 0; i < turns; i++) await null;
+    changed.resolve();
+    token = (await rotating).token;
+    const outcome = await admitting.then(
+      (inside) => inside.revoked.aborted,
+      (error: { code: string }) => error.code === 'preview_token_invalid',
+    );
+    expect(outcome).toBe(true);
+  }
+});

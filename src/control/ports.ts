@@ -41,6 +41,11 @@ export interface PreviewAdmission {
   leave(): void;
 }
 
+interface Found {
+  readonly exposure: ExposureRecord | undefined;
+  readonly sandbox: SandboxRecord | undefined;
+}
+
 type Change = (
   tables: Tables,
   sandbox: SandboxRecord,
@@ -134,7 +139,16 @@ export class Ports {
    * sandbox does not run.
    */
   async admit(key: ExposureKey, token: string | undefined): Promise<PreviewAdmission> {
-    const { exposure, sandbox } = await this.#lookUp(key);
+    for (;;) {
+      const revocations = this.#revocations;
+      const found = await this.#lookUp(key);
+      // What was read before a revocation must let nobody in after it: it would be told of none. From here to the entry nothing is awaited.
+      if (revocations === this.#revocations) return this.#enter(key, token, found);
+    }
+  }
+
+  #enter(key: ExposureKey, token: string | undefined, { exposure, sandbox }: Found): PreviewAdmission {
+    if (exposure === undefined || sandbox === undefined) throw notExposed();
     if (!exposure.isPublic && !isTokenOf(exposure, token)) {
       const message = `This preview needs its token${token === undefined ? '' : ', and this one is not valid'}.`;
       throw new PlatformError('preview_token_invalid', message);
@@ -149,18 +163,11 @@ export class Ports {
     };
   }
 
-  async #lookUp(key: ExposureKey): Promise<{ exposure: ExposureRecord; sandbox: SandboxRecord }> {
-    for (;;) {
-      const revocations = this.#revocations;
-      const [exposure, sandbox] = await this.#context.store.read(async (tables) => {
-        const found = await tables.exposures.find(key);
-        return [found, found && (await tables.sandboxes.find(key.sandboxId))] as const;
-      });
-      // What was read before a revocation must let nobody in after it: it would be told of none.
-      if (revocations !== this.#revocations) continue;
-      if (exposure === undefined || sandbox === undefined) throw notExposed();
-      return { exposure, sandbox };
-    }
+  async #lookUp(key: ExposureKey): Promise<Found> {
+    return await this.#context.store.read(async (tables) => {
+      const exposure = await tables.exposures.find(key);
+      return { exposure, sandbox: exposure && (await tables.sandboxes.find(key.sandboxId)) };
+    });
   }
 
   async #open(record: SandboxRecord, port: number, signal: AbortSignal): Promise<ByteConnection> {

@@ -137,9 +137,6 @@ export class SandboxTerminals implements NodeTerminals {
     const isThere = known !== undefined && (known.record.exit === null || known.record.processId === order.terminalId);
     if (isThere) return { terminal: terminalOf(known.record), created: false };
     admitExec(record, order);
-    if (table.live.length >= terminalLimits.live) {
-      throw new PlatformError('limit_exceeded', `A sandbox has at most ${terminalLimits.live} terminals.`);
-    }
     return { terminal: terminalOf((await this.#make(table, order)).record), created: true };
   }
 
@@ -149,6 +146,10 @@ export class SandboxTerminals implements NodeTerminals {
     if (client === undefined) throw new PlatformError('sandbox_unavailable', 'The sandbox is ending; nothing ran.');
     const { terminalId, command, columns, rows } = order;
     await faults.hit('node-terminal-before-record');
+    // In one turn with the adding: many may come here at once.
+    if (table.live.length >= terminalLimits.live) {
+      throw new PlatformError('limit_exceeded', `A sandbox has at most ${terminalLimits.live} terminals.`);
+    }
     const entry = await table.add({
       format: 1,
       processId: terminalId,

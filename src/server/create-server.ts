@@ -95,7 +95,7 @@ class TableServer implements HttpServer {
     const fail = (exchange: Exchange, error: unknown) => this.#fail(exchange, error);
     this.#previews = new Previews({ ports: control.ports, addresses, fail });
     this.#upgrades.add(this.#previews.upgrade);
-    this.#upgrades.add(new Tunnels({ who: control.who, ports: control.ports, fail }).upgrade);
+    this.#upgrades.add(new Tunnels({ who: control.who, ports: control.ports, fail, timers, heartbeatMs }).upgrade);
     this.#terminals = new TerminalSockets({
       who: control.who,
       terminals: control.terminals,

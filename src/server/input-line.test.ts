@@ -73,3 +73,22 @@ test('a call that fails is told, and the next one is made', async () => {
   expect(errors).toEqual([new Error('no')]);
   expect(done).toEqual(['a', 'b']);
 });
+
+test('many small pieces go as one, and sizes between them are bounded too', async () => {
+  const { line, target, done, answer, type } = rig(100_000);
+  line.open(target);
+  type('first');
+  for (let i = 0; i < 50_000; i++) expect(type(String(i % 10))).toBe(true);
+  await answer();
+  expect(done[1]).toBe('0123456789'.repeat(5_000));
+  let taken = 0;
+  for (; taken < 10_000; taken++) {
+    if (!line.resize({ columns: 1, rows: taken + 1 }) || !type('x')) break;
+  }
+  expect(taken).toBeGreaterThan(100);
+  expect(taken).toBeLessThan(10_000);
+  await answer();
+  expect(done[2]).toBe('1x1');
+  await answer();
+  expect(type('y')).toBe(true);
+});

@@ -3,9 +3,11 @@
  *
  * Invariants:
  *  - What waits to be sent to the client is bounded. A client that does not read stops only its own reading of the terminal; when what it
- *    has not read is no longer kept, it goes on further ahead and is told.
+ *    has not read is no longer kept, it goes on further ahead and is told. One that asks and does not read the answers is not heard until it
+ *    has read them.
  *  - What a client says wrong is answered with an error, and the connection stays.
- *  - A client that shows nothing of itself for two heartbeats, or whose key is no longer good, is closed.
+ *  - A client that shows nothing of itself for two heartbeats, or whose key is no longer good, is closed. From then on nothing that it says
+ *    counts.
  */
 import type { RawData, WebSocket } from 'ws';
 import type { Timers } from '../base/index.ts';
@@ -16,8 +18,15 @@ import { parsePart } from './invalid-request.ts';
 
 /** Beyond this, what was sent must have left before more is read. */
 const sendAheadBytes = 256 * 1024;
+/** Beyond this, nothing more is heard until it has left. Well above the other, so that an interrupt passes output that nobody reads. */
+const hearAheadBytes = 1024 * 1024;
+/** Signals that wait for the one that is being sent. */
+const signalsMax = 16;
 /** How much output goes between two messages that tell the place. */
 const cursorEveryBytes = 64 * 1024;
+
+/** How long a client that is closed may take to answer. */
+const closeMs = 2_000;
 
 const closeCodes = { done: 1000, serverStops: 1001, refused: 1008, broken: 1011, tryLater: 1013 } as const;
 
@@ -40,6 +49,9 @@ export class TerminalSocket {
   #attachment: Attachment | undefined;
   #sinceCursorBytes = 0;
   #isAlive = true;
+  #isHeldBack = false;
+  #lastSignal: Promise<unknown> = Promise.resolve();
+  #signals = 0;
   #cancelHeartbeat = () => {};
 
   constructor(socket: WebSocket, options: TerminalSocketOptions) {
@@ -47,6 +59,7 @@ export class TerminalSocket {
     this.#options = options;
     this.#input = new InputLine({ limitBytes: terminalLimits.inputBytes, onError: (error) => this.#tell(error) });
     socket.on('message', (data, isBinary) => this.#take(data, isBinary));
+    socket.on('ping', () => this.#holdBack()); // Which ws has answered.
     socket.on('pong', () => (this.#isAlive = true));
     socket.on('error', () => {}); // A message that breaks the protocol: ws has closed the connection with the code for it.
     socket.on('close', () => {
@@ -69,11 +82,9 @@ export class TerminalSocket {
   }
 
   /** The server stops. */
-  async leave(limitMs: number): Promise<void> {
-    this.#socket.close(closeCodes.serverStops, 'The server is stopping.');
-    const cancel = this.#options.timers.after(limitMs, () => this.#socket.terminate());
+  async leave(): Promise<void> {
+    this.#close(closeCodes.serverStops, 'The server is stopping.');
     await this.over;
-    cancel();
   }
 
   async #run(): Promise<void> {
@@ -92,7 +103,7 @@ export class TerminalSocket {
         this.#send({ type: 'dropped', bytes: item.bytes, cursor: item.cursor });
       } else {
         this.#send({ type: 'exit', exit: item.exit });
-        this.#socket.close(closeCodes.done, 'The program has ended.');
+        this.#close(closeCodes.done, 'The program has ended.');
         return;
       }
     }
@@ -118,6 +129,7 @@ export class TerminalSocket {
   }
 
   #take(data: RawData, isBinary: boolean): void {
+    if (this.#socket.readyState !== this.#socket.OPEN) return;
     this.#isAlive = true;
     try {
       // ws hands out one buffer a message, unless it is told otherwise.
@@ -126,18 +138,30 @@ export class TerminalSocket {
     } catch (error) {
       this.#tell(error);
     }
+    this.#holdBack();
+  }
+
+  /** Whoever does not read what it asked for asks no more meanwhile. */
+  #holdBack(): void {
+    if (this.#isHeldBack || this.#socket.bufferedAmount <= hearAheadBytes) return;
+    this.#isHeldBack = true;
+    this.#socket.pause();
+    // What is sent leaves in order: with this, everything before it has left.
+    this.#socket.ping(undefined, false, () => {
+      this.#isHeldBack = false;
+      this.#isAlive = true;
+      this.#socket.resume();
+    });
   }
 
   #type(bytes: Buffer): void {
-    if (bytes.byteLength === 0 || this.#input.write(bytes)) return;
-    const message = 'The terminal does not take what is typed, and no more of it is held.';
-    throw new PlatformError('limit_exceeded', message, { details: { limitBytes: terminalLimits.inputBytes } });
+    if (bytes.byteLength > 0 && !this.#input.write(bytes)) throw tooMuchTyped();
   }
 
   #obey(text: Buffer): void {
     const request = parsePart(terminalRequest, 'body', parseJson(text));
     if (request.type === 'resize') {
-      this.#input.resize({ columns: request.columns, rows: request.rows });
+      if (!this.#input.resize({ columns: request.columns, rows: request.rows })) throw tooMuchTyped();
       return;
     }
     if (request.type === 'ping') {
@@ -145,9 +169,21 @@ export class TerminalSocket {
       return;
     }
     const wanted = request.type === 'interrupt' ? ({ signal: 'INT', target: 'foreground' } as const) : request;
-    if (this.#attachment === undefined) throw new PlatformError('sandbox_unavailable', 'It is not attached yet.');
-    // Not behind what is typed: an interrupt is for what does not read.
-    this.#attachment.signal(wanted).catch((error: unknown) => this.#tell(error));
+    this.#signal(wanted);
+  }
+
+  /** Not behind what is typed: an interrupt is for what does not read. One at a time, in order. */
+  #signal(wanted: Parameters<Attachment['signal']>[0]): void {
+    const attachment = this.#attachment;
+    if (attachment === undefined) throw new PlatformError('sandbox_unavailable', 'It is not attached yet.');
+    if (this.#signals >= signalsMax) {
+      throw new PlatformError('limit_exceeded', `${signalsMax} signals are on their way; no more are taken.`);
+    }
+    this.#signals++;
+    this.#lastSignal = this.#lastSignal
+      .then(() => attachment.signal(wanted))
+      .catch((error: unknown) => this.#tell(error))
+      .finally(() => this.#signals--);
   }
 
   /** The client hears why, and stays. */
@@ -161,7 +197,13 @@ export class TerminalSocket {
     this.#tell(error);
     const { retry, code } = this.#options.asRefusal(error);
     const refused = code === 'internal' ? closeCodes.broken : closeCodes.refused;
-    this.#socket.close(retry === 'never' ? refused : closeCodes.tryLater, code);
+    this.#close(retry === 'never' ? refused : closeCodes.tryLater, code);
+  }
+
+  #close(code: number, reason: string): void {
+    this.#socket.close(code, reason);
+    const cancel = this.#options.timers.after(closeMs, () => this.#socket.terminate());
+    void this.over.then(cancel);
   }
 
   #send(message: TerminalMessage): void {
@@ -181,6 +223,11 @@ export class TerminalSocket {
       this.#beat();
     });
   }
+}
+
+function tooMuchTyped(): PlatformError {
+  const message = 'The terminal does not take what is typed, and no more of it is held.';
+  return new PlatformError('limit_exceeded', message, { details: { limitBytes: terminalLimits.inputBytes } });
 }
 
 function parseJson(text: Buffer): unknown {

@@ -1,11 +1,13 @@
-import { once } from 'node:events';
+import { EventEmitter, once } from 'node:events';
 import { afterEach, expect, test } from 'vitest';
 import { WebSocket } from 'ws';
 import { goodKey, testCaller, testId } from '../../test/support/fake-control.ts';
 import { type HttpRig, openHttpRig } from '../../test/support/http-rig.ts';
+import { systemTimers, type Timers } from '../base/index.ts';
 import type { Attachment } from '../control/index.ts';
-import { terminalLimits } from '../protocol/index.ts';
+import { PlatformError, terminalLimits } from '../protocol/index.ts';
 import type { HttpServerOptions } from './create-server.ts';
+import { TerminalSocket } from './terminal-socket.ts';
 
 let rig: HttpRig | undefined;
 const clients: WebSocket[] = [];
@@ -141,3 +143,131 @@ test('a terminal has a bounded number of clients; one that leaves makes room', a
     )
     .toBe('attached');
 });
+
+test('signals go one at a time, in order, and a bounded number waits', async () => {
+  const seen = await openRig();
+  const gate = Promise.withResolvers<void>();
+  const { attach } = rig!.control.terminals;
+  rig!.control.terminals.attach = async (...of) => ({
+    ...(await attach(...of)),
+    signal: async (wanted) => {
+      seen.signals.push(wanted);
+      await gate.promise;
+    },
+  });
+  const client = connect();
+  await client.attached;
+  client.socket.send(JSON.stringify({ type: 'interrupt' }));
+  for (let i = 0; i < 100; i++) client.socket.send(JSON.stringify({ type: 'signal', signal: 'TERM', target: 'tree' }));
+  client.socket.send(JSON.stringify({ type: 'ping' }));
+  await expect.poll(() => client.messages.at(-1)?.type, { timeout: 10_000 }).toBe('pong');
+  expect(seen.signals).toHaveLength(1);
+  const refused = client.messages.filter(({ error }) => error?.code === 'limit_exceeded').length;
+  expect(refused).toBeGreaterThan(50);
+  gate.resolve();
+  await expect.poll(() => seen.signals.length, { timeout: 10_000 }).toBe(101 - refused);
+  expect(seen.signals[0]).toEqual({ signal: 'INT', target: 'foreground' });
+});
+
+/** A client that reads nothing until it is told to. */
+class UnreadSocket extends EventEmitter {
+  readonly OPEN = 1;
+  readyState = 1;
+  bufferedAmount = 0;
+  isPaused = false;
+  readonly sent: string[] = [];
+  readonly #onRead: (() => void)[] = [];
+  send(text: string): void {
+    this.sent.push(text);
+    this.bufferedAmount += text.length;
+  }
+  ping(_data: unknown, _mask: boolean, onRead: () => void): void {
+    this.#onRead.push(onRead);
+  }
+  pause(): void {
+    this.isPaused = true;
+  }
+  resume(): void {
+    this.isPaused = false;
+  }
+  close(): void {
+    this.readyState = 2;
+  }
+  terminate(): void {
+    this.readyState = 3;
+    this.emit('close');
+  }
+  read(): void {
+    this.bufferedAmount = 0;
+    for (const onRead of this.#onRead.splice(0)) onRead();
+  }
+}
+
+function serveUnread(after: Timers['after'] = () => () => {}): UnreadSocket {
+  const socket = new UnreadSocket();
+  new TerminalSocket(socket as unknown as WebSocket, {
+    attach: () => new Promise(() => {}),
+    stillMay: () => Promise.reject(new PlatformError('unauthenticated', 'The key is revoked.')),
+    mayJoin: () => true,
+    asRefusal: (error) => error as PlatformError,
+    timers: { ...systemTimers, after },
+    heartbeatMs: 10_000,
+  });
+  return socket;
+}
+
+test.each([
+  ['asks', '{"type":"ping"}'],
+  ['says what is wrong', 'x'],
+])('a client that %s and reads no answer is not heard until it has read them', (_what, text) => {
+  const socket = serveUnread();
+  for (let i = 0; i < 1_000_000 && !socket.isPaused; i++) socket.emit('message', Buffer.from(text), false);
+  expect(socket.isPaused).toBe(true);
+  expect(socket.bufferedAmount).toBeLessThan(2 * 1024 * 1024);
+  socket.read();
+  expect(socket.isPaused).toBe(false);
+});
+
+test('pings of the protocol hold back whoever does not read what answers them', () => {
+  const socket = serveUnread();
+  socket.emit('ping');
+  expect(socket.isPaused).toBe(false);
+  socket.bufferedAmount = 16 * 1024 * 1024;
+  socket.emit('ping');
+  expect(socket.isPaused).toBe(true);
+});
+
+test('what a client says after it was closed does not count', () => {
+  const socket = serveUnread();
+  socket.emit('message', Buffer.from('{"type":"ping"}'), false);
+  expect(socket.sent).toEqual(['{"type":"pong"}']);
+  socket.close();
+  socket.emit('message', Buffer.from('x'.repeat(100)), true);
+  socket.emit('message', Buffer.from('{"type":"ping"}'), false);
+  expect(socket.sent).toHaveLength(1);
+});
+
+test('a client that is refused at a heartbeat and does not answer the close is cut', async () => {
+  const due: { ms: number; run: () => unknown }[] = [];
+  const socket = serveUnread((ms, run) => {
+    due.push({ ms, run });
+    return () => {};
+  });
+  due.shift()!.run();
+  await expect.poll(() => socket.readyState, { timeout: 10_000 }).toBe(2);
+  const cut = due.find(({ ms }) => ms < 10_000)!;
+  cut.run();
+  expect(socket.readyState).toBe(3);
+});
+
+test('a client that reads late has an answer to everything it asked', async () => {
+  await openRig();
+  const client = connect();
+  await client.attached;
+  client.socket.pause();
+  const count = 60_000;
+  for (let i = 0; i < count; i++) client.socket.send('x'.repeat(100));
+  await expect.poll(() => client.socket.bufferedAmount, { timeout: 10_000 }).toBeLessThan(count * 100);
+  client.socket.resume();
+  await expect.poll(() => client.messages.length, { timeout: 30_000 }).toBe(count + 1);
+}, 60_000);

@@ -27,8 +27,6 @@ import type { TerminalsPort } from './terminals-port.ts';
 
 const route = routes.attachTerminal;
 const pattern = new RegExp(`^${route.path.replaceAll(/:(\w+)/g, '(?<$1>[^/]+)')}$`);
-/** How long a client may take to answer the close of a server that stops. */
-const closeMs = 2_000;
 
 export interface TerminalSocketsOptions {
   readonly who: Authenticator;
@@ -69,7 +67,7 @@ export class TerminalSockets {
 
   async close(): Promise<void> {
     this.#isClosing = true;
-    await Promise.all([...this.#open].map((socket) => socket.leave(closeMs)));
+    await Promise.all([...this.#open].map((socket) => socket.leave()));
   }
 
   async #accept(

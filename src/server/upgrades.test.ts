@@ -1,6 +1,6 @@
 import { once } from 'node:events';
 import { createServer, type IncomingMessage } from 'node:http';
-import { type AddressInfo, connect, type Socket } from 'node:net';
+import { type AddressInfo, connect, type Server } from 'node:net';
 import { afterEach, expect, test } from 'vitest';
 import { Upgrades } from './upgrades.ts';
 
@@ -10,13 +10,13 @@ afterEach(() => {
 });
 
 /** A connection that has asked for an upgrade, and everything it hears. */
-async function ask(upgrades: Upgrades, protocol: string): Promise<{ socket: Socket; heard: () => string }> {
+async function ask(upgrades: Upgrades, protocol: string, options: { readonly allowHalfOpen?: boolean } = {}) {
   const server = createServer({ shouldUpgradeCallback: Upgrades.isMeant }, (_request, response) =>
     response.end('plain'),
   );
   server.on('upgrade', (request, socket, head) => upgrades.take(request, socket, head));
   await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
-  const socket = connect((server.address() as AddressInfo).port, '127.0.0.1');
+  const socket = connect({ port: (server.address() as AddressInfo).port, host: '127.0.0.1', ...options });
   releases.push(() => {
     socket.destroy();
     upgrades.stop();
@@ -29,7 +29,7 @@ async function ask(upgrades: Upgrades, protocol: string): Promise<{ socket: Sock
     text += chunk;
   });
   socket.write(`GET /x HTTP/1.1\r\nHost: h\r\nConnection: Upgrade\r\nUpgrade: ${protocol}\r\n\r\n`);
-  return { socket, heard: () => text };
+  return { server: server as Server, socket, heard: () => text };
 }
 
 test('the first handler that takes a request has it, and those behind it are not asked', async () => {
@@ -77,4 +77,31 @@ test('closing cuts what was taken, and takes no more', async () => {
   const late = await ask(upgrades, 'websocket');
   await once(late.socket, 'end');
   expect(late.heard()).toMatch(/^HTTP\/1\.1 503 [\s\S]*shutting_down/);
+});
+
+test.each(['running', 'stopping'])(
+  'a peer that is refused by a %s server and never ends is cut',
+  async (state) => {
+    const upgrades = new Upgrades();
+    if (state === 'stopping') upgrades.stop();
+    const { server, socket, heard } = await ask(upgrades, 'websocket', { allowHalfOpen: true });
+    await once(socket, 'end');
+    expect(heard()).toMatch(/^HTTP/);
+    await once(server.close(), 'close');
+    expect(socket.writable).toBe(true);
+  },
+  20_000,
+);
+
+test('what is refused while the server stops is cut with everything else', async () => {
+  const upgrades = new Upgrades();
+  upgrades.stop();
+  const { server, socket } = await ask(upgrades, 'websocket', { allowHalfOpen: true });
+  let isCut = false;
+  server.once('close', () => (isCut = true));
+  await once(socket, 'end');
+  server.close();
+  expect(isCut).toBe(false);
+  upgrades.cut();
+  await expect.poll(() => isCut, { timeout: 10_000 }).toBe(true);
 });

@@ -2,7 +2,8 @@
  * Requests that ask to become something else: a WebSocket, raw bytes. Handlers are asked in the order they were added; the first that takes a
  * request answers it, on the bare connection. What nobody takes is refused there.
  *
- * Invariant: a connection that was taken is in #taken until it is closed, because the HTTP server forgets it when it hands it over.
+ * Invariant: a connection that came here, taken or refused, is in #open until it is closed, because the HTTP server forgets it when it hands it
+ * over.
  */
 import type { IncomingMessage } from 'node:http';
 import type { Duplex } from 'node:stream';
@@ -17,7 +18,7 @@ const protocols = /^(websocket|atoll-[a-z]+)$/i;
 
 export class Upgrades {
   readonly #handlers: UpgradeHandler[] = [];
-  readonly #taken = new Set<Duplex>();
+  readonly #open = new Set<Duplex>();
   #stopped = false;
 
   /** Whether a request goes this way at all. */
@@ -32,12 +33,12 @@ export class Upgrades {
   take(request: IncomingMessage, socket: Duplex, head: Buffer): void {
     // The peer may be gone at any time; whoever takes the connection hears of it by its close.
     socket.on('error', () => {});
+    this.#open.add(socket);
+    socket.once('close', () => this.#open.delete(socket));
     if (this.#stopped) {
       refuseOnConnection(socket, new PlatformError('shutting_down', 'The server is stopping.'), newId('request'));
       return;
     }
-    this.#taken.add(socket);
-    socket.once('close', () => this.#taken.delete(socket));
     if (this.#handlers.some((handler) => handler(request, socket, head))) return;
     const path = (request.url ?? '').split('?')[0]!.slice(0, 200);
     const refusal = new PlatformError('route_not_found', `There is nothing at ${path} that can be upgraded.`);
@@ -49,8 +50,8 @@ export class Upgrades {
     this.#stopped = true;
   }
 
-  /** Cuts every connection that was taken. */
+  /** Cuts every connection that came. */
   cut(): void {
-    for (const socket of this.#taken) socket.destroy();
+    for (const socket of this.#open) socket.destroy();
   }
 }

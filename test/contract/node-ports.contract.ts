@@ -150,6 +150,49 @@ if heard == b'late words': socket.create_server(('127.0.0.1', 4171)).accept()`,
     connection.destroy();
   });
 
+  test('the answer of a service that breaks off while it is sent to arrives', async () => {
+    await serve(
+      4180,
+      `import socket
+server = socket.create_server(('127.0.0.1', 4180))
+while True:
+    peer = server.accept()[0]
+    peer.recv(1)
+    peer.sendall(b'a' * 32768)
+    peer.close()`,
+    );
+    for (let i = 0; i < 20; i++) {
+      const connection = await connect({ port: 4180 });
+      connection.on('error', () => {});
+      let received = 0;
+      connection.on('data', (chunk: Buffer) => {
+        received += chunk.byteLength;
+      });
+      const over = new Promise((resolve) => connection.once('end', resolve).once('close', resolve));
+      connection.write(Buffer.alloc(16 * 1024 * 1024));
+      await over;
+      expect(received).toBe(32_768);
+      connection.destroy();
+    }
+  });
+
+  test('whoever talks on to a service that is gone is cut', async () => {
+    const process = await serve(4190, greeter(4190, '127.0.0.1'));
+    const connection = await connect({ port: 4190 });
+    await once(connection, 'data');
+    let isCut = false;
+    connection.resume().on('error', () => {});
+    connection.once('close', () => {
+      isCut = true;
+    });
+    await kill(process);
+    const talk = () => {
+      if (connection.writable) connection.write('more');
+      return isCut;
+    };
+    await expect.poll(talk, patience).toBe(true);
+  });
+
   test('a connection that is cut here ends inside', async () => {
     await serve(
       4160,

@@ -8,6 +8,7 @@ import {
   newId,
   type OpenTerminalOrder,
   type TerminalItem,
+  terminalLimits,
 } from '../../src/protocol/index.ts';
 import type { NodeUnderTest } from '../support/node-harness.ts';
 import { createOrder, run } from '../support/node-orders.ts';
@@ -138,6 +139,17 @@ export function nodeTerminalsContract(open: () => Promise<NodeUnderTest>): void 
     expect((await read(terminal.terminalId, null, 'got still\n')).text).toContain('got still');
     await node.terminals.destroy({ ...at(terminal.terminalId), graceMs: 100 });
   });
+
+  test('a sandbox has so many terminals and no more, also when they are opened at once', async () => {
+    const own = await node.createSandbox(createOrder());
+    const order = { sandboxId: own.mark.sandboxId, generation: own.generation };
+    const all = await Promise.allSettled(
+      Array.from({ length: terminalLimits.live + 8 }, () => openTerminal({ ...order, command: ['cat'] })),
+    );
+    const refused = all.filter((one) => one.status === 'rejected');
+    expect(refused.map(({ reason }) => (reason as { code: string }).code)).toEqual(Array(8).fill('limit_exceeded'));
+    await node.stopSandbox({ ...order, graceMs: 0 });
+  }, 120_000);
 
   test('what is typed needs the lease; what is read does not', async () => {
     const own = await node.createSandbox(createOrder());

@@ -11,6 +11,7 @@ import type { Duplex } from 'node:stream';
 import { joinStreams } from '../../base/index.ts';
 import type { PreviewAdmission } from '../../control/index.ts';
 import { newId, PlatformError } from '../../protocol/index.ts';
+import { endConnection } from '../bare-answer.ts';
 import { Exchange } from '../exchange.ts';
 import type { PortsPort } from '../ports-port.ts';
 import { type InwardAnswer, InwardRequests } from './inward-requests.ts';
@@ -53,7 +54,7 @@ export class Previews {
     const response = new ServerResponse(request);
     response.shouldKeepAlive = false;
     response.assignSocket(socket as Socket);
-    response.once('finish', () => socket.end());
+    response.once('finish', () => endConnection(socket));
     const exchange = new Exchange(request, response, newId('request'));
     socket.once('close', () => exchange.callerLeft());
     this.#serve(exchange, address, { socket, head }).catch((error: unknown) => this.#options.fail(exchange, error));
@@ -147,12 +148,18 @@ class Visit {
 
   async answer({ incoming }: Extract<InwardAnswer, { kind: 'answer' }>): Promise<void> {
     const { response } = this.exchange;
+    try {
+      writeHead(response, incoming.statusCode ?? 0, headersOutward(incoming, this.address));
+    } catch (error) {
+      incoming.on('error', () => {}); // The end of what is not passed on.
+      this.#over.abort();
+      throw error;
+    }
     incoming.on('error', () => response.destroy());
     incoming.on('close', () => {
       // Cut short inside: the visitor must not take it for the whole.
       if (!incoming.complete) response.destroy();
     });
-    writeHead(response, incoming.statusCode ?? 0, headersOutward(incoming, this.address));
     this.#isPassing = true;
     this.#isEventStream = incoming.headers['content-type']?.startsWith('text/event-stream') ?? false;
     flushWhenSilent(incoming, response);
