@@ -149,6 +149,18 @@ static int empty_files(int directory, char *name, size_t size)
 	return 0;
 }
 
+/* Of the file system that we are in: a btrfs that is mounted here has a device of its own too. */
+static bool is_subvolume(int directory)
+{
+	struct statfs system;
+	struct statx info;
+	if (fstatfs(directory, &system) < 0 || system.f_type != BTRFS_SUPER_MAGIC)
+		return false;
+	if (statx(directory, "", AT_EMPTY_PATH, STATX_TYPE, &info) < 0 || (info.stx_attributes_mask & STATX_ATTR_MOUNT_ROOT) == 0)
+		return false;
+	return (info.stx_attributes & STATX_ATTR_MOUNT_ROOT) == 0;
+}
+
 /* Enters `name`: the new descriptor, or -1. The old one is closed. */
 static int descend(int directory, const char *name)
 {
@@ -164,15 +176,11 @@ static int descend(int directory, const char *name)
 		close(child);
 		return -1;
 	}
-	/* A different device is a mount (or a subvolume, which rmdir has already refused to remove while it has files). */
-	if (here.st_dev != there.st_dev && !groups_only) {
-		struct statfs info;
-		bool subvolume = fstatfs(child, &info) == 0 && info.f_type == BTRFS_SUPER_MAGIC;
-		if (!subvolume) {
-			close(child);
-			errno = EXDEV;
-			return -1;
-		}
+	/* A different device is a mount, or a subvolume, which rmdir has already refused to remove while it has files. */
+	if (here.st_dev != there.st_dev && !groups_only && !is_subvolume(child)) {
+		close(child);
+		errno = EXDEV;
+		return -1;
 	}
 	clear_immutable(child);
 	close(directory);

@@ -89,5 +89,11 @@ export const exitCodeOf: Readonly<Record<ErrorCode, number>> = {
   outcome_unknown: exitCodes.outcomeUnknown,
   operation_in_doubt: exitCodes.outcomeUnknown,
   isolation_failed: exitCodes.bug,
+  layer_not_found: exitCodes.notFound,
+  layer_in_use: exitCodes.conflict,
+  layer_incompatible: exitCodes.conflict,
+  layer_damaged: exitCodes.bug,
+  storage_unsupported: exitCodes.bug,
+  storage_failed: exitCodes.bug,
   internal: exitCodes.bug,
 };

@@ -13,6 +13,8 @@ const types = {
   removed: 14,
   probe: 15,
   probed: 16,
+  layer: 17,
+  layerDone: 18,
 } as const;
 
 /** A guard that can be left out on purpose, for a test's positive control. */
@@ -39,6 +41,7 @@ export type SpawnerAnswer =
   | { readonly kind: 'hello'; readonly version: number }
   | { readonly kind: 'created'; readonly request: number; readonly pid: number }
   | { readonly kind: 'done'; readonly request: number }
+  | { readonly kind: 'layer'; readonly request: number; readonly result: string }
   | {
       readonly kind: 'failed';
       readonly request: number;
@@ -79,6 +82,10 @@ export function probeFrame(request: number, guard: string): Buffer {
   return encodeFrame(types.probe, u32(request), Buffer.from(guard));
 }
 
+export function layerFrame(request: number, operation: string, words: readonly string[]): Buffer {
+  return encodeFrame(types.layer, u32(request), textField(1, operation), ...words.map((word) => textField(2, word)));
+}
+
 export function parseSpawnerAnswer(frame: Frame): SpawnerAnswer {
   const body = new BodyReader(frame.body);
   switch (frame.type) {
@@ -89,6 +96,8 @@ export function parseSpawnerAnswer(frame: Frame): SpawnerAnswer {
     case types.removed:
     case types.probed:
       return { kind: 'done', request: body.u32() };
+    case types.layerDone:
+      return { kind: 'layer', request: body.u32(), result: body.rest().toString('utf8') };
     case types.failed:
       return {
         kind: 'failed',

@@ -12,11 +12,12 @@ import { constants as osConstants } from 'node:os';
 import type { Duplex } from 'node:stream';
 import { getSystemErrorName } from 'node:util';
 import { FrameReader } from '../base/index.ts';
-import { PlatformError } from '../protocol/index.ts';
+import { type ErrorCode, PlatformError } from '../protocol/index.ts';
 import {
   type CreateRequest,
   createFrame,
   helloFrame,
+  layerFrame,
   parseSpawnerAnswer,
   probeFrame,
   protocolVersion,
@@ -74,6 +75,14 @@ export class Spawner {
     await this.#ask((request) => probeFrame(request, guard), `the guard "${guard}" does not work`);
   }
 
+  /** One operation on layers (native/PROTOCOL.md has the list), below `directory`; answers its short text. */
+  async layer(operation: string, ...words: readonly string[]): Promise<string> {
+    const frame = (request: number) => layerFrame(request, operation, words);
+    const answer = await this.#ask(frame, `"${operation}" of layers failed`, 'storage_failed');
+    if (answer.kind !== 'layer') throw new PlatformError('internal', 'The spawner answered another question.');
+    return answer.result;
+  }
+
   async close(): Promise<void> {
     this.#closed = true;
     const running = await this.#starting?.catch(() => undefined);
@@ -82,7 +91,11 @@ export class Spawner {
     await running.exited;
   }
 
-  async #ask(frame: (request: number) => Buffer, failure: string): Promise<Answer> {
+  async #ask(
+    frame: (request: number) => Buffer,
+    failure: string,
+    failureCode: ErrorCode = 'isolation_failed',
+  ): Promise<Answer> {
     const running = await this.#running();
     const request = running.state.nextRequest++ >>> 0;
     const waiter = Promise.withResolvers<Answer>();
@@ -91,7 +104,7 @@ export class Spawner {
     const answer = await waiter.promise;
     if (answer.kind !== 'failed') return answer;
     const reason = `${answer.step}: ${answer.message}${errnoSuffix(answer.errno)}`;
-    const code = noSpace.has(answer.errno) ? 'insufficient_storage' : 'isolation_failed';
+    const code = noSpace.has(answer.errno) ? 'insufficient_storage' : failureCode;
     throw new PlatformError(code, `On this machine ${failure} (${reason}).`, {
       details: { step: answer.step, errno: answer.errno },
     });

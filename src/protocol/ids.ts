@@ -21,6 +21,8 @@ export const idPrefixes = {
   process: 'prc',
   session: 'ses',
   terminal: 'trm',
+  layer: 'lyr',
+  writable: 'wrt',
 } as const;
 
 export type IdKind = keyof typeof idPrefixes;
@@ -35,6 +37,8 @@ export type TokenId = Id<'token'>;
 export type WebhookId = Id<'webhook'>;
 export type RequestId = Id<'request'>;
 export type ProcessId = Id<'process'>;
+export type LayerId = Id<'layer'>;
+export type WritableId = Id<'writable'>;
 
 const alphabet = 'abcdefghijklmnopqrstuvwxyz0123456789';
 const randomPartLength = 20;

@@ -5,6 +5,7 @@ export type {
   Id,
   IdKind,
   KeyId,
+  LayerId,
   LeaseId,
   NodeId,
   OperationId,
@@ -16,6 +17,7 @@ export type {
   TokenId,
   UserId,
   WebhookId,
+  WritableId,
 } from './ids.ts';
 export { idPrefixes, idSchema, isId, newId, systemRandom } from './ids.ts';
 export type {
