@@ -2,8 +2,9 @@
  * Stores of layers for tests, each in a directory of its own that is gone afterwards, with its mounts and loop devices, and a look at
  * their trees as overlayfs shows them.
  */
-import { execFile } from 'node:child_process';
-import { mkdir, mkdtemp, rm } from 'node:fs/promises';
+import { execFile, spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { mkdir, mkdtemp, readdir, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { promisify } from 'node:util';
@@ -19,6 +20,7 @@ import {
 import { makeBtrfs } from '../../src/layers/loop-pool.ts';
 import type { LayerId } from '../../src/protocol/index.ts';
 import { btrfs } from './btrfs.ts';
+import type { LayerAction, LayerWorkerOptions } from './layer-worker.ts';
 import { initProgram } from './node-harness.ts';
 import { type Requirement, requires } from './requires.ts';
 
@@ -119,6 +121,45 @@ export class LayerRig {
       poolSizes: this.#sizes,
     });
     return this.#store;
+  }
+
+  /**
+   * Does something in a process of its own, while this one has the store closed; answers what ended it, and what it had said. With `killAfterMs`
+   * it is killed that long after it had the store open.
+   */
+  async elsewhere(
+    action: LayerAction,
+    options: { readonly faults?: string; readonly killAfterMs?: number } = {},
+  ): Promise<{ readonly signal: string | null; readonly exitCode: number | null; readonly said: string }> {
+    await this.#store?.close();
+    this.#store = undefined;
+    const told: LayerWorkerOptions = {
+      program: initProgram,
+      directory: this.directory,
+      storage: this.storage,
+      kind: this.#kind.kind,
+      sizes: this.#sizes,
+      faults: options.faults ?? '',
+      action,
+    };
+    const program = join(import.meta.dirname, 'layer-worker.ts');
+    const child = spawn(process.execPath, [program, JSON.stringify(told)], { stdio: ['ignore', 'pipe', 'inherit'] });
+    let said = '';
+    child.stdout.on('data', (bytes: Buffer) => {
+      said += bytes.toString();
+      if (options.killAfterMs !== undefined) setTimeout(() => child.kill('SIGKILL'), options.killAfterMs);
+    });
+    const [exitCode, signal] = (await once(child, 'close')) as [number | null, string | null];
+    return { signal, exitCode, said };
+  }
+
+  /** Everything of the store that should not be there, or is under no final name. */
+  async leftovers(): Promise<string[]> {
+    const lists = ['making', 'trash'].map(async (name) =>
+      (await readdir(join(this.root, name))).map((each) => `${name}/${each}`),
+    );
+    const unfinished = (await readdir(this.storage)).filter((name) => name.endsWith('.new'));
+    return [...(await Promise.all(lists)).flat(), ...unfinished];
   }
 
   /** Changes a tree on disk as the script says and describes it, every entry a line. */
