@@ -34,7 +34,7 @@
 
 static void fill(const char *path, off_t offset, size_t size, unsigned seed, int flags)
 {
-	int file = open(path, O_WRONLY | O_NOFOLLOW | flags, 0644);
+	int file = open(path, O_WRONLY | O_NOFOLLOW | O_NONBLOCK | flags, 0644);
 	if (file < 0)
 		return;
 	for (size_t at = 0; at < size; at++) {
