@@ -14,8 +14,18 @@ const seed = Number(process.env['ATOLL_SEED'] ?? Date.now() % 2 ** 31);
 const timeLimitMs = 15_000;
 
 const longName = 'n'.repeat(255);
-const names = ['a', 'b', 'c', longName];
-const path = fc.array(fc.constantFrom(...names), { minLength: 1, maxLength: 3 }).map((parts) => parts.join('/'));
+const names = ['a', 'b', 'x', longName];
+const pathOf = (choices: readonly string[], maxLength: number) =>
+  fc.array(fc.constantFrom(...choices), { minLength: 1, maxLength }).map((parts) => parts.join('/'));
+const path = pathOf(names, 3);
+/** What is there at first: directories with something in them, so that moves and removals meet more than emptiness. */
+const fullNames = ['a', 'b'];
+const fullTree = fullNames.flatMap((one) => [
+  `mkdir ${one}`,
+  ...fullNames.flatMap((two) => [`mkdir ${one}/${two}`, `file ${one}/${two}/x 100 1`, `mkdir ${one}/${two}/b`]),
+  `file ${one}/${longName} 10 2`,
+]);
+const move = fc.tuple(pathOf(fullNames, 2), pathOf(names, 3)).map(([from, to]) => `rename ${from} ${to}`);
 const number = fc.integer({ min: 0, max: 9 });
 
 /** Weighted towards what makes whiteouts, opaque directories and redirects. */
@@ -27,7 +37,8 @@ const operation: fc.Arbitrary<string> = fc.oneof(
       .tuple(path, fc.constantFrom(0, 1, 700, 5000), number)
       .map(([at, size, fill]) => `file ${at} ${size} ${fill}`),
   },
-  { weight: 4, arbitrary: fc.tuple(path, path).map(([from, to]) => `rename ${from} ${to}`) },
+  { weight: 6, arbitrary: move },
+  { weight: 2, arbitrary: fc.tuple(path, path).map(([from, to]) => `rename ${from} ${to}`) },
   { weight: 3, arbitrary: path.map((at) => `rmtree ${at}`) },
   { weight: 2, arbitrary: path.map((at) => `unlink ${at}`) },
   { weight: 2, arbitrary: fc.tuple(path, path).map(([from, to]) => `link ${from} ${to}`) },
@@ -66,8 +77,11 @@ for (const kind of rigKinds) {
 
     /** Base, first life, a fork's life, and its life after it was frozen with nobody in it. */
     async function checkOne([base, first, second, third]: readonly string[][]): Promise<void> {
-      await rig.raw(rig.base, ['rmtree a', 'rmtree b', 'rmtree c', `rmtree ${longName}`]);
-      await rig.raw(rig.base, [...names.map((name) => `unlink ${name}`), ...base!]);
+      await rig.raw(
+        rig.base,
+        names.map((name) => `rmtree ${name}`),
+      );
+      await rig.raw(rig.base, [...names.map((name) => `unlink ${name}`), ...fullTree, ...base!]);
       const source = await rig.fork(store);
       const shown = [await rig.view(store, source, first)];
       const layers = [await store.freeze(source.id, { isInUse: true })];
