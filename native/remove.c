@@ -10,6 +10,7 @@
  */
 #include "remove.h"
 
+#include "kernel.h"
 #include "report.h"
 
 #include <dirent.h>
@@ -245,9 +246,11 @@ int remove_tree(const char *path, int report)
 	}
 	struct statfs system;
 	groups_only = fstatfs(parent, &system) == 0 && (system.f_type == CGROUP2_SUPER_MAGIC || system.f_type == CGROUP_SUPER_MAGIC);
-	int result = S_ISDIR(info.st_mode) ? remove_all(parent, name) : remove_file(parent, name);
+	int result = S_ISDIR(info.st_mode) ? remove_all(parent, name) : remove_file(parent, name), error = errno;
+	/* Whoever hears of the end may unmount what this child still has open. */
+	kernel_close_range((unsigned)report + 1, ~0u);
 	if (result < 0) {
-		report_failure(report, errno, "remove", "cannot remove something in %.200s", path);
+		report_failure(report, error, "remove", "cannot remove something in %.200s", path);
 		return 1;
 	}
 	report_send(report, RECORD_DONE, 0);

@@ -41,7 +41,14 @@ const lockPollMs = 200;
 const breakerLimitMs = 10_000;
 
 /** Debian packages that tests use and a small machine may lack. */
-const testPackages = [{ name: 'sudo', program: 'sudo', why: 'tests run sudo inside a sandbox, which sees this /usr' }];
+const testPackages = [
+  { name: 'sudo', program: 'sudo', why: 'tests run sudo inside a sandbox, which sees this /usr' },
+  {
+    name: 'btrfs-progs',
+    program: 'mkfs.btrfs',
+    why: 'checkpoints of running sandboxes are snapshots in a pool made with mkfs.btrfs',
+  },
+];
 
 /** A problem the user can solve; printed without a stack. */
 class SetupError extends Error {}
