@@ -34,7 +34,7 @@
 #define CREATE_LIMIT_MS 60000
 #define OUTPUT_HIGH (1u << 20)
 
-enum { HELLO = 1, HELLO_OK = 2, CREATE = 10, CREATED = 11, FAILED = 12, REMOVE = 13, REMOVED = 14, PROBE = 15, PROBED = 16, LAYER = 17, LAYER_DONE = 18 };
+enum { HELLO = 1, HELLO_OK = 2, CREATE = 10, CREATED = 11, FAILED = 12, REMOVE = 13, REMOVED = 14, PROBE = 15, PROBED = 16, LAYER = 30, LAYER_DONE = 31 };
 
 struct job {
 	pid_t child;     /* 0: reaped */

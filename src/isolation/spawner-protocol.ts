@@ -13,8 +13,8 @@ const types = {
   removed: 14,
   probe: 15,
   probed: 16,
-  layer: 17,
-  layerDone: 18,
+  layer: 30,
+  layerDone: 31,
 } as const;
 
 /** A guard that can be left out on purpose, for a test's positive control. */
@@ -35,6 +35,8 @@ export interface CreateRequest {
   readonly fence: number;
   readonly openGuards: readonly OpenGuard[];
   readonly endFile: string;
+  /** Where its `upper`, `work`, `usr-upper` and `usr-work` are; absent: in `directory`. */
+  readonly writable?: string;
 }
 
 export type SpawnerAnswer =
@@ -71,6 +73,7 @@ export function createFrame(request: number, order: CreateRequest): Buffer {
     field(12, u64(order.fence)),
     ...order.openGuards.map((guard) => textField(13, guard)),
     textField(14, order.endFile),
+    ...(order.writable === undefined ? [] : [textField(20, order.writable)]),
   );
 }
 

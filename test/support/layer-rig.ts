@@ -56,7 +56,7 @@ export class LayerRig {
   readonly faults = new ScriptedFaults();
   readonly #kind: RigKind;
   readonly #sizes: PoolSizes;
-  readonly #spawner: Spawner;
+  readonly spawner: Spawner;
   readonly operations: LayerOperations;
   #tool: Promise<string> | undefined;
   #store: LayerStore | undefined;
@@ -65,8 +65,8 @@ export class LayerRig {
     this.#kind = kind;
     this.#sizes = sizes;
     this.directory = directory;
-    this.#spawner = new Spawner({ program: initProgram, directory });
-    this.operations = new LayerOperations(this.#spawner);
+    this.spawner = new Spawner({ program: initProgram, directory });
+    this.operations = new LayerOperations(this.spawner);
   }
 
   static async open(kind: RigKind, options: { readonly sizes?: PoolSizes } = {}): Promise<LayerRig> {
@@ -193,7 +193,7 @@ export class LayerRig {
     await this.operations.unmountPool(join(this.storage, 'pool'));
     await this.operations.unmountPool(this.#outer);
     for (const name of ['outer', 'base', 'point']) await this.operations.removeTree(join(this.directory, name));
-    await this.#spawner.close();
+    await this.spawner.close();
     await rm(this.directory, { recursive: true, force: true });
   }
 
