@@ -17,6 +17,7 @@ import type { Row, Scope } from './row.ts';
 import { burstRow, createRow } from './rows/create.ts';
 import { execParallelRow, execRow } from './rows/exec.ts';
 import { expiryRow } from './rows/expiry.ts';
+import { layersRow } from './rows/layers.ts';
 import { leaseRow } from './rows/lease.ts';
 import { listRow } from './rows/list.ts';
 import { memoryRow } from './rows/memory.ts';
@@ -37,6 +38,7 @@ const rows: readonly Row[] = [
   listRow,
   recoveryRow,
   expiryRow,
+  layersRow,
 ];
 
 await main();

@@ -3,7 +3,7 @@
  * changed is told from a whole one.
  */
 import { createHash } from 'node:crypto';
-import { readFile } from 'node:fs/promises';
+import { readFile, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { z } from 'zod';
 import { writeFileDurably } from '../base/index.ts';
@@ -41,8 +41,9 @@ const recordSchema = z.strictObject({
 });
 export type WritableRecord = z.infer<typeof recordSchema>;
 
+/** Into a directory that nobody sees yet, and that is synced before anybody does. */
 export async function writeManifest(directory: string, manifest: LayerManifest): Promise<void> {
-  await writeWithDigest(join(directory, manifestName), manifest);
+  await writeFile(join(directory, manifestName), withDigest(manifest), { mode: 0o600, flush: true });
 }
 
 /** Throws when it is absent, incomplete, changed, of another format or of another layer. */
@@ -53,7 +54,7 @@ export async function readManifest(directory: string, id: string): Promise<Layer
 }
 
 export async function writeRecord(directory: string, record: WritableRecord): Promise<void> {
-  await writeWithDigest(join(directory, recordName), record);
+  await writeFileDurably(join(directory, recordName), withDigest(record));
 }
 
 export async function readRecord(directory: string, id: string): Promise<WritableRecord> {
@@ -70,9 +71,9 @@ export const newRecord = (fields: Pick<WritableRecord, 'id' | 'base' | 'parents'
 
 export const newManifest = (fields: Omit<LayerManifest, 'format'>): LayerManifest => ({ format, ...fields });
 
-async function writeWithDigest(path: string, content: object): Promise<void> {
+function withDigest(content: object): string {
   const text = JSON.stringify(content);
-  await writeFileDurably(path, `${text}\n${digestOf(text)}\n`);
+  return `${text}\n${digestOf(text)}\n`;
 }
 
 async function readWithDigest(path: string): Promise<unknown> {

@@ -99,7 +99,7 @@ function describeCrashes(kind: RigKind): void {
     expect(store.listLayers()).toEqual([lower]);
   });
 
-  for (const killAfterMs of [0, 5, 15, 40]) {
+  for (const killAfterMs of [0, 20]) {
     test(`freezing many files, killed ${killAfterMs} ms after it began: all or nothing`, async () => {
       const { rig, writable, upper, lower } = scene;
       let store = await rig.store();

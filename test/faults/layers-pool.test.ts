@@ -103,6 +103,14 @@ describeWith(...kind.needs)('a pool', () => {
       });
     });
 
+    test('is not entered by the removal of a directory above it', async () => {
+      const store = await rig.store();
+      const writable = await rig.fork(store);
+      await writeFile(join(writable.directory, 'upper/kept'), 'kept');
+      await expect(rig.operations.removeTree(rig.storage)).rejects.toMatchObject({ code: 'isolation_failed' });
+      expect(await readFile(join(writable.directory, 'upper/kept'), 'utf8')).toBe('kept');
+    });
+
     test('whose file is damaged is an error by name, and the file stays', async () => {
       const store = await rig.store();
       await store.close();

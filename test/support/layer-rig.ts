@@ -2,7 +2,7 @@
  * Stores of layers for tests, each in a directory of its own that is gone afterwards, with its mounts and loop devices, and a look at
  * their trees as overlayfs shows them.
  */
-import { execFile, spawn } from 'node:child_process';
+import { type ChildProcess, execFile, spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { mkdir, mkdtemp, readdir, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
@@ -184,6 +184,14 @@ export class LayerRig {
   /** A new writable layer, a fork of this one if it is given. */
   async fork(store: LayerStore, from?: LayerId): Promise<Writable> {
     return await store.openWritable({ base: 'test', from });
+  }
+
+  /** A process that writes to an open file and a mapping of it. It ends with a signal. */
+  async hold(file: string): Promise<ChildProcess> {
+    this.#tool ??= compile(this.directory);
+    const child = spawn(await this.#tool, ['hold', file], { stdio: ['ignore', 'pipe', 'inherit'] });
+    await once(child.stdout, 'data');
+    return child;
   }
 
   async close(): Promise<void> {

@@ -29,14 +29,24 @@ export class LayeredSandbox {
 
   static async start(rig: LayerRig, store: LayerStore, writable: Writable): Promise<LayeredSandbox> {
     const sandbox = new LayeredSandbox(rig, await Cgroups.open({ dataDirectory: rig.directory }));
-    const directory = process.env['ATOLL_LAYERS'] ?? join(rig.directory, 'templates');
+    try {
+      await sandbox.#start(store, writable);
+      return sandbox;
+    } catch (error) {
+      await sandbox.end();
+      throw error;
+    }
+  }
+
+  async #start(store: LayerStore, writable: Writable): Promise<void> {
+    const directory = process.env['ATOLL_LAYERS'] ?? join(this.#rig.directory, 'templates');
     const template = await new HostTemplate({ directory }).ensure();
     const { layers, usrLayers } = await store.treesUnder(writable.id);
-    await mkdir(sandbox.#directory, { mode: 0o700 });
-    await rig.spawner.create({
-      ...(await sandbox.#cgroups.make(sandbox.id, limits)),
-      id: sandbox.id,
-      directory: sandbox.#directory,
+    await mkdir(this.#directory, { mode: 0o700 });
+    await this.#rig.spawner.create({
+      ...(await this.#cgroups.make(this.id, limits)),
+      id: this.id,
+      directory: this.#directory,
       writable: writable.directory,
       layers: [...layers, ...template.layers],
       usrLayers: [...usrLayers, ...template.usrLayers],
@@ -48,8 +58,7 @@ export class LayeredSandbox {
       openGuards: [],
       endFile: 'end-1',
     });
-    sandbox.#client = await InitClient.connect({ directory: sandbox.#directory, generation: 1 });
-    return sandbox;
+    this.#client = await InitClient.connect({ directory: this.#directory, generation: 1 });
   }
 
   /** What a shell command prints, or why it failed. */
@@ -80,6 +89,7 @@ export class LayeredSandbox {
   async end(): Promise<void> {
     await this.#client?.close();
     await this.#cgroups.remove(this.id);
+    await this.#cgroups.removeRoots();
     await this.#rig.operations.removeTree(this.#directory);
   }
 }

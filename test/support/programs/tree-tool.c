@@ -4,6 +4,7 @@
  *
  *   tree-tool raw DIRECTORY                            the tree as it lies on disk
  *   tree-tool view POINT UPPER WORK LOWER...           what overlayfs shows
+ *   tree-tool hold FILE                                writes to an open file and to a mapping of it until it is killed
  *
  * A line of the script is an operation and its words; one that the file system refuses is passed over. At the end every
  * entry is printed on a line: path, type, mode, owner, times, size, a hash of the content, where data is, extended
@@ -18,6 +19,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/mount.h>
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
@@ -228,8 +230,27 @@ static void enter_overlay(char **words, int count)
 	CHECK(chdir("root"), "chdir");
 }
 
+static void hold(const char *path)
+{
+	const size_t size = 4 << 20;
+	int file = open(path, O_RDWR | O_CREAT, 0644);
+	CHECK(file, path);
+	CHECK(ftruncate(file, (off_t)size), path);
+	char *mapping = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+	CHECK(mapping == MAP_FAILED ? -1 : 0, "mmap");
+	for (size_t round = 0;; round++) {
+		mapping[round * 4096 % size]++;
+		CHECK(pwrite(file, &round, sizeof(round), (off_t)(round * 8 % size)), path);
+		if (round == 64)
+			printf("ready\n"), fflush(stdout);
+		usleep(1000);
+	}
+}
+
 int main(int argc, char **argv)
 {
+	if (argc == 3 && strcmp(argv[1], "hold") == 0)
+		hold(argv[2]);
 	char line[16384];
 	umask(022);
 	if (argc == 3 && strcmp(argv[1], "raw") == 0)
