@@ -187,6 +187,22 @@ describeWith(...plain.needs)('plain directories', () => {
     }
   });
 
+  test('nothing outside the directory of the spawner is read or written', async () => {
+    const to = join(rig.directory, 'base/copy');
+    for (const [from, target] of [
+      ['/etc', to],
+      [`${rig.directory}/../../etc`, to],
+      [`${rig.directory}//base`, to],
+      [rig.directory, to],
+      [rig.base, '/tmp/atoll-storage-outside'],
+    ] as const) {
+      await expect(rig.operations.copy({ from, to: target })).rejects.toMatchObject({ details: { step: 'request' } });
+    }
+    expect(await readdir(rig.base)).toEqual([]);
+    await rig.operations.copy({ from: join(rig.directory, 'point'), to });
+    expect(await readdir(rig.base)).toEqual(['copy']);
+  });
+
   test('a directory where btrfs cannot be had is told with the reason', async () => {
     const directory = join(rig.directory, 'outer');
     // Too small for the image of the probe.

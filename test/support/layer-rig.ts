@@ -186,6 +186,11 @@ export class LayerRig {
     return await store.openWritable({ base: 'test', from });
   }
 
+  /** A chain of directories. */
+  async deepen(directory: string, depth: number): Promise<void> {
+    await this.#run(['deep', directory, String(depth)], []);
+  }
+
   /** A process that writes to an open file and a mapping of it. It ends with a signal. */
   async hold(file: string): Promise<ChildProcess> {
     this.#tool ??= compile(this.directory);

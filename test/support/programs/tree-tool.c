@@ -4,6 +4,7 @@
  *
  *   tree-tool raw DIRECTORY                            the tree as it lies on disk
  *   tree-tool view POINT UPPER WORK LOWER...           what overlayfs shows
+ *   tree-tool deep DIRECTORY DEPTH                     makes a chain of directories, which no path may be able to name
  *   tree-tool hold FILE                                writes to an open file and to a mapping of it until it is killed
  *
  * A line of the script is an operation and its words; one that the file system refuses is passed over. At the end every
@@ -230,6 +231,15 @@ static void enter_overlay(char **words, int count)
 	CHECK(chdir("root"), "chdir");
 }
 
+static void deepen(const char *path, unsigned long depth)
+{
+	CHECK(chdir(path), path);
+	for (unsigned long level = 0; level < depth; level++) {
+		CHECK(mkdir("d", 0755), "mkdir");
+		CHECK(chdir("d"), "chdir");
+	}
+}
+
 static void hold(const char *path)
 {
 	const size_t size = 4 << 20;
@@ -251,6 +261,10 @@ int main(int argc, char **argv)
 {
 	if (argc == 3 && strcmp(argv[1], "hold") == 0)
 		hold(argv[2]);
+	if (argc == 4 && strcmp(argv[1], "deep") == 0) {
+		deepen(argv[2], strtoul(argv[3], NULL, 10));
+		return 0;
+	}
 	char line[16384];
 	umask(022);
 	if (argc == 3 && strcmp(argv[1], "raw") == 0)
