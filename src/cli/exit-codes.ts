@@ -102,5 +102,11 @@ export const exitCodeOf: Readonly<Record<ErrorCode, number>> = {
   operation_in_doubt: exitCodes.outcomeUnknown,
   isolation_failed: exitCodes.bug,
   network_unavailable: exitCodes.notConfigured,
+  layer_not_found: exitCodes.notFound,
+  layer_in_use: exitCodes.conflict,
+  layer_incompatible: exitCodes.conflict,
+  layer_damaged: exitCodes.bug,
+  storage_unsupported: exitCodes.bug,
+  storage_failed: exitCodes.bug,
   internal: exitCodes.bug,
 };

@@ -219,6 +219,32 @@ export const errorCatalog = {
     meaning:
       'The machine cannot give a sandbox this network; nothing was changed. The message says what is missing; `network: {mode: "none"}` needs nothing.',
   },
+  layer_not_found: { status: 404, retry: 'never', meaning: 'No such layer, or no such writable layer, on this node.' },
+  layer_in_use: {
+    status: 409,
+    retry: 'never',
+    meaning: 'Something still stands on this layer; the details name it. Nothing was removed.',
+  },
+  layer_damaged: {
+    status: 500,
+    retry: 'never',
+    meaning: 'The layer on disk is not what was written; it is put aside and not used.',
+  },
+  layer_incompatible: {
+    status: 409,
+    retry: 'never',
+    meaning: 'The layers stand on another template than the one at hand (a host whose packages have changed).',
+  },
+  storage_unsupported: {
+    status: 501,
+    retry: 'never',
+    meaning: 'The storage of this node cannot do this; the message says why. Nothing was changed.',
+  },
+  storage_failed: {
+    status: 500,
+    retry: 'never',
+    meaning: "The storage of this node's layers failed; the message says where. Nothing half-made is left in use.",
+  },
   server_unreachable: {
     status: 503,
     retry: 'backoff',

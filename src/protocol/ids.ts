@@ -22,6 +22,8 @@ export const idPrefixes = {
   session: 'ses',
   terminal: 'trm',
   mark: 'mrk',
+  layer: 'lyr',
+  writable: 'wrt',
 } as const;
 
 export type IdKind = keyof typeof idPrefixes;
@@ -38,6 +40,8 @@ export type RequestId = Id<'request'>;
 export type ProcessId = Id<'process'>;
 export type SessionId = Id<'session'>;
 export type TerminalId = Id<'terminal'>;
+export type LayerId = Id<'layer'>;
+export type WritableId = Id<'writable'>;
 
 const alphabet = 'abcdefghijklmnopqrstuvwxyz0123456789';
 const randomPartLength = 20;

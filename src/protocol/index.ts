@@ -6,6 +6,7 @@ export type {
   Id,
   IdKind,
   KeyId,
+  LayerId,
   LeaseId,
   NodeId,
   OperationId,
@@ -19,6 +20,7 @@ export type {
   TokenId,
   UserId,
   WebhookId,
+  WritableId,
 } from './ids.ts';
 export { idPrefixes, idSchema, isId, newId, systemRandom } from './ids.ts';
 export type { NetworkPolicy, NetworkRule } from './network.ts';
