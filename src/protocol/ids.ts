@@ -22,6 +22,7 @@ export const idPrefixes = {
   session: 'ses',
   terminal: 'trm',
   mark: 'mrk',
+  checkpoint: 'chk',
   layer: 'lyr',
   writable: 'wrt',
 } as const;
@@ -40,6 +41,7 @@ export type RequestId = Id<'request'>;
 export type ProcessId = Id<'process'>;
 export type SessionId = Id<'session'>;
 export type TerminalId = Id<'terminal'>;
+export type CheckpointId = Id<'checkpoint'>;
 export type LayerId = Id<'layer'>;
 export type WritableId = Id<'writable'>;
 

@@ -3,6 +3,7 @@ export { addressRange, isWithin, rangeText } from './address-ranges.ts';
 export type { ErrorBody, ErrorCode, ErrorSpec, PlatformErrorOptions } from './errors.ts';
 export { errorCatalog, isErrorCode, isPlatformError, PlatformError } from './errors.ts';
 export type {
+  CheckpointId,
   Id,
   IdKind,
   KeyId,
@@ -48,6 +49,17 @@ export type {
   StartSandboxOrder,
   StopSandboxOrder,
 } from './node-api.ts';
+export type {
+  CheckpointOrder,
+  DiskUsage,
+  NodeBranches,
+  NodeCheckpoint,
+  PauseMode,
+  PauseOrder,
+  RestoreOrder,
+  ResumeOrder,
+  StorageDescription,
+} from './node-branches.ts';
 export type {
   FileAction,
   FileActionKind,
