@@ -96,7 +96,7 @@ export class Repairs {
         name: namesake === undefined ? mark.name : null,
         spec: sandbox.spec,
         state:
-          life.kind === 'running' ? { kind: 'running' } : { kind: 'stopped', reason: life.reason, atMs: life.atMs },
+          life.kind !== 'ended' ? { kind: 'running' } : { kind: 'stopped', reason: life.reason, atMs: life.atMs },
         generation: sandbox.generation,
         version: sandbox.version,
         metadata: settings.metadata,
