@@ -15,7 +15,9 @@ import { StartError } from './start-error.ts';
 
 const count = z.int().min(1);
 const settingsSchema = z.strictObject({
-  defaultLimits: z.strictObject({ memoryBytes: count, cpuMillis: count, processes: count }).optional(),
+  defaultLimits: z
+    .strictObject({ memoryBytes: count, cpuMillis: count, processes: count, diskBytes: count.nullable() })
+    .optional(),
   defaultNetwork: networkPolicy.optional(),
   sandboxesPerTeam: count.optional(),
   transitionMs: count.optional(),

@@ -25,7 +25,7 @@ export interface ControlSettings {
 }
 
 export const defaultControlSettings: ControlSettings = {
-  defaultLimits: { memoryBytes: 2 * 1024 ** 3, cpuMillis: 2_000, processes: 1_024 },
+  defaultLimits: { memoryBytes: 2 * 1024 ** 3, cpuMillis: 2_000, processes: 1_024, diskBytes: null },
   defaultNetwork: fullNetwork,
   sandboxesPerTeam: 10_000,
   transitionMs: 60_000,

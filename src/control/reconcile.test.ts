@@ -202,7 +202,7 @@ function apply(input: ReconcileInput, action: Action): ReconcileInput {
     adopt: () => {
       const { settings, generation, version, spec, life, mark } = its!;
       const state: SandboxState =
-        life.kind === 'running' ? { kind: 'running' } : { kind: 'stopped', reason: life.reason, atMs: life.atMs };
+        life.kind !== 'ended' ? { kind: 'running' } : { kind: 'stopped', reason: life.reason, atMs: life.atMs };
       const { metadata, leaseHeld, leaseToken, metadataVersion, expiresAtMs } = settings;
       const rebuilt = { generation, version, spec, metadata, leaseHeld, leaseToken, metadataVersion, expiresAtMs };
       records.set(id, sandboxRecord({ ...old, ...rebuilt, id, state, teamId: mark.teamId as TeamId }));

@@ -102,7 +102,7 @@ export function compare(
     case 'creating':
     case 'starting': {
       if (sandbox !== undefined && isThisLife) {
-        if (sandbox.life.kind === 'running') return act('confirm', 'The node has it complete.');
+        if (sandbox.life.kind !== 'ended') return act('confirm', 'The node has it complete.');
         return act('end', 'It ended before it was confirmed.', sandbox.life.reason);
       }
       return isOverdue ? act('abandon', 'It was not made in time, and the node does not have it.') : [];

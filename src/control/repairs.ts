@@ -95,8 +95,7 @@ export class Repairs {
         nodeId,
         name: namesake === undefined ? mark.name : null,
         spec: sandbox.spec,
-        state:
-          life.kind === 'running' ? { kind: 'running' } : { kind: 'stopped', reason: life.reason, atMs: life.atMs },
+        state: life.kind !== 'ended' ? { kind: 'running' } : { kind: 'stopped', reason: life.reason, atMs: life.atMs },
         generation: sandbox.generation,
         version: sandbox.version,
         metadata: settings.metadata,

@@ -151,6 +151,7 @@ export class SandboxCreation {
         createdAtMs: record.createdAtMs,
         createdBy: record.createdBy,
       },
+      fromCheckpoint: null,
       spec: record.spec,
       settings: settingsOf(record, change),
     };

@@ -222,6 +222,9 @@ export function settingsOf(record: SandboxRecord, change: SandboxSettings['chang
     leaseToken: record.leaseToken,
     leaseHeld: record.leaseHeld,
     network: record.network,
+    onExpiry: 'end',
+    autoResume: false,
+    keepCheckpoints: null,
     change,
   };
 }

@@ -27,7 +27,7 @@ import { FakeProcesses } from './fake-processes.ts';
 import { FakeSessions } from './fake-sessions.ts';
 import { FakeTerminals } from './fake-terminals.ts';
 
-type Call = Exclude<keyof NodeApi, 'watch' | 'followProcess' | 'terminals'>;
+type Call = Exclude<keyof NodeApi, 'watch' | 'followProcess' | 'terminals' | 'branches'>;
 
 /** What happens to the next call of a kind. */
 interface Mishap {
@@ -41,6 +41,10 @@ export interface CallGate {
 }
 
 export class FakeNode implements NodeApi {
+  get branches(): NodeApi['branches'] {
+    throw new Error('This fake has no branches.');
+  }
+
   readonly nodeId = newId('node');
   readonly sandboxes = new Map<SandboxId, NodeSandbox>();
   readonly execs: ExecOrder[] = [];

@@ -18,7 +18,7 @@ export function sandboxRecord(given: Partial<SandboxRecord> = {}): SandboxRecord
     name: null,
     spec: {
       template: 'host',
-      limits: { memoryBytes: 2 ** 30, cpuMillis: 1000, processes: 512 },
+      limits: { memoryBytes: 2 ** 30, cpuMillis: 1000, processes: 512, diskBytes: null },
       env: { LANG: 'C.UTF-8' },
       noNewPrivileges: false,
     },
