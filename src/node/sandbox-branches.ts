@@ -27,6 +27,7 @@ import {
 } from '../protocol/index.ts';
 import { checkpointView } from './checkpoint-records.ts';
 import { deadlineOf } from './deadline.ts';
+import { asDiskFull } from './disk-full.ts';
 import { ExpiryPauses, isToBePaused } from './expiry-pauses.ts';
 import type { FrozenCommands } from './frozen-commands.ts';
 import { type NodeRecord, viewOf } from './node-record.ts';
@@ -260,7 +261,8 @@ export class SandboxBranches implements NodeBranches {
   }
 }
 
-function withEndedLife(error: unknown): unknown {
+function withEndedLife(cause: unknown): unknown {
+  const error = asDiskFull(cause);
   if (!(error instanceof PlatformError)) return error;
   const message = `${error.message} The earlier life has ended; its files are as they were.`;
   return new PlatformError(error.code, message, { details: { ...error.details, state: 'stopped' }, cause: error });
