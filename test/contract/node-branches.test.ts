@@ -1,7 +1,7 @@
 import { btrfs } from '../support/btrfs.ts';
-import { smallPool } from '../support/layer-rig.ts';
 import { openDirectNode, openNodeProcess } from '../support/node-harness.ts';
 import { describeWith, requires } from '../support/requires.ts';
+import { smallPool } from '../support/small-pool.ts';
 import { nodeBranchesContract } from './node-branches.contract.ts';
 
 const machine = [requires.linux, requires.root, requires.cgroups] as const;
