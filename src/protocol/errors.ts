@@ -100,6 +100,23 @@ export const errorCatalog = {
     retry: 'never',
     meaning: "Not possible in the sandbox's current state, which the details name.",
   },
+  sandbox_paused: {
+    status: 409,
+    retry: 'never',
+    meaning: 'The sandbox is paused; resume it first, or let traffic do so with `autoResume`.',
+  },
+  checkpoint_not_found: { status: 404, retry: 'never', meaning: 'No such checkpoint in this team.' },
+  checkpoint_not_usable: {
+    status: 409,
+    retry: 'never',
+    meaning: 'The checkpoint is still being made, is being deleted, or was lost by its node.',
+  },
+  pause_unsupported: {
+    status: 400,
+    retry: 'never',
+    meaning: 'Sandboxes cannot be paused this way here; the message says why.',
+  },
+  backup_not_found: { status: 404, retry: 'never', meaning: 'No such backup in this team, or it has expired.' },
   name_taken: { status: 409, retry: 'never', meaning: 'Another sandbox of this team has this name.' },
   stale_generation: {
     status: 409,
