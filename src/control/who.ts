@@ -218,7 +218,6 @@ export class Who {
           teamId: caller.teamId,
           name: body.name,
           createdAtMs: this.#context.clock.nowMs(),
-          diskBytes: body.diskBytes,
         };
         const made = await this.#context.store.transact(async (tables) => {
           const found = await tables.users.find(record.id);
@@ -247,6 +246,7 @@ export class Who {
           id: operation.subjectId as TeamId,
           name: body.name,
           createdAtMs: this.#context.clock.nowMs(),
+          diskBytes: body.diskBytes,
         };
         const made = await this.#context.store.transact(async (tables) => {
           const found = await tables.teams.find(record.id);

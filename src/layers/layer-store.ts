@@ -16,6 +16,7 @@
  *  - One process uses a store at a time; the caller holds a lock on the data directory.
  */
 import type { LayerId, WritableId } from '../protocol/index.ts';
+import type { StorageKind } from './probe-storage.ts';
 
 /** How a layer of a running sandbox is frozen: at once, or in a time that grows with its files, or with its bytes. */
 export type LiveFreeze = 'snapshot' | 'reflink' | 'copy';
@@ -60,6 +61,9 @@ export interface Usage {
 
 export interface LayerStore {
   readonly kind: DriverKind;
+  readonly storageKind: StorageKind;
+  /** Its directory, on the file system that everything in it takes its space from. */
+  readonly root: string;
   readonly liveFreeze: LiveFreeze;
   readonly hasQuotas: boolean;
   readonly forksBy: ForkKind;

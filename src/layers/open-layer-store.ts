@@ -40,8 +40,9 @@ export async function openLayerStore(options: OpenLayerStoreOptions): Promise<La
   await mkdir(directory, { recursive: true, mode: 0o700 });
   // A step of a process that was killed must not go on beside ours.
   await operations.settle();
-  const { root, driver } = await openDriver(await chooseKind(options), options);
-  return await StoredLayers.open({ ...options, root, driver });
+  const storageKind = await chooseKind(options);
+  const { root, driver } = await openDriver(storageKind, options);
+  return await StoredLayers.open({ ...options, storageKind, root, driver });
 }
 
 async function chooseKind(options: OpenLayerStoreOptions): Promise<StorageKind> {

@@ -26,12 +26,14 @@ import {
 import { dataOf, LayerPaths } from './layer-paths.ts';
 import { putAside, type RecoveredStore, readLayer, recoverStore } from './layer-recovery.ts';
 import type { ForkKind, Layer, LayerStore, LiveFreeze, Trees, Usage, Writable } from './layer-store.ts';
+import type { StorageKind } from './probe-storage.ts';
 import { asStorageError } from './storage-error.ts';
 
 /** Long enough for whoever made a layer to write down that it is needed. */
 const defaultMinAgeMs = 3600 * 1000;
 
 export interface StoredLayersOptions {
+  readonly storageKind: StorageKind;
   readonly root: string;
   readonly driver: LayerDriver;
   readonly operations: LayerOperations;
@@ -70,6 +72,14 @@ export class StoredLayers implements LayerStore {
 
   get kind() {
     return this.#options.driver.kind;
+  }
+
+  get storageKind(): StorageKind {
+    return this.#options.storageKind;
+  }
+
+  get root(): string {
+    return this.#options.root;
   }
 
   get liveFreeze(): LiveFreeze {

@@ -236,6 +236,12 @@ export const errorCatalog = {
     meaning:
       'The machine cannot give a sandbox this network; nothing was changed. The message says what is missing; `network: {mode: "none"}` needs nothing.',
   },
+  freeze_failed: {
+    status: 503,
+    retry: 'backoff',
+    meaning:
+      'The commands of the sandbox could not be made to stand still in time; they go on, and nothing was changed.',
+  },
   layer_not_found: { status: 404, retry: 'never', meaning: 'No such layer, or no such writable layer, on this node.' },
   layer_in_use: {
     status: 409,
