@@ -38,6 +38,8 @@ import { Spares } from './spares.ts';
 const maintainIntervalMs = 5_000;
 /** A stack of so many layers under a sandbox is made one when its next life begins. */
 const flattenFrom = 64;
+/** For what overlayfs makes when it is mounted. */
+const beginningBytes = 16 * 1024 ** 2;
 
 export interface StorageOptions {
   readonly kind?: StorageKind | undefined;
@@ -140,6 +142,20 @@ export class SandboxStorage {
   async treesOf(id: WritableId): Promise<Trees & { readonly directory: string }> {
     const trees = await this.#store.treesUnder(id);
     return { ...trees, directory: this.#store.findWritable(id)!.directory };
+  }
+
+  /** A file system that is full to its limit cannot be mounted for writing: while a life begins there is a little more. */
+  async whileBeginning<Result>(
+    { id, limitBytes }: NewWritable & { readonly id: WritableId },
+    begin: () => Promise<Result>,
+  ): Promise<Result> {
+    if (limitBytes === null) return await begin();
+    await this.#store.setLimit(id, limitBytes + beginningBytes);
+    try {
+      return await begin();
+    } finally {
+      await this.#store.setLimit(id, limitBytes);
+    }
   }
 
   /** Of a sandbox that does not run: a long stack under it becomes one layer. A stack that cannot be flattened stays. */
