@@ -11,13 +11,20 @@ import { startPlatform } from '../start.ts';
 
 const rounds = 30;
 const chainLength = 50;
+const gibibyte = 1024 ** 3;
+const poolSizes = {
+  initialBytes: 8 * gibibyte,
+  reserveBytes: gibibyte,
+  stepBytes: gibibyte,
+  limitBytes: 16 * gibibyte,
+};
 
 export const branchesRow: Row = {
   name: 'branches',
   run: async (scope) => {
     const missing = btrfs.missing();
     if (missing !== undefined) return [notMeasured('branches', 'not installed', missing)];
-    const platform = await startPlatform(scope);
+    const platform = await startPlatform(scope, { storage: 'pool', poolSizes });
     const { sandboxes } = platform.client;
     const source = await sandboxes.create();
     await source.files.write('/workspace/file', 'source');

@@ -52,12 +52,12 @@ interface Change {
 const mode = 'files';
 const changes: Record<string, Change> = {
   checkpoint: {
-    points: ['after-store-checkpoint', 'after-checkpoint-on-node', 'before-store-answer'],
+    points: ['after-store-checkpoint', 'after-checkpoint-on-node'],
     ask: (_prepared, sandbox, idempotencyKey) => sandbox.checkpoints.create({ idempotencyKey }),
     ...{ file: 'live', generation: 1, state: 'running', checkpoints: 2 },
   },
   pause: {
-    points: ['after-store-pausing', 'after-pause-on-node', 'before-store-answer'],
+    points: ['after-store-pausing', 'after-pause-on-node'],
     ask: (_prepared, sandbox, idempotencyKey) => sandbox.pause({ idempotencyKey }),
     ...{ file: 'live', generation: 1, state: 'paused' },
   },
@@ -67,7 +67,7 @@ const changes: Record<string, Change> = {
     ...{ file: 'live', generation: 1, state: 'paused' },
   },
   resume: {
-    points: ['after-store-resuming', 'after-resume-on-node', 'before-store-answer'],
+    points: ['after-store-resuming', 'after-resume-on-node'],
     first: (sandbox) => sandbox.pause(),
     ask: (_prepared, sandbox, idempotencyKey) => sandbox.resume({ idempotencyKey }),
     ...{ file: 'live', generation: 1, state: 'running' },
@@ -142,7 +142,6 @@ test('K40: K18: a server killed in the middle, and nobody asks again: each sandb
       expect(states).toContain(state);
       expect((await platform.client.reconcile({ dryRun: true })).actions).toEqual([]);
     });
-    await sandbox.delete();
   }
 });
 
