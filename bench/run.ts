@@ -14,6 +14,7 @@ import { join } from 'node:path';
 import { parseArgs } from 'node:util';
 import { type Finding, failed } from './finding.ts';
 import type { Row, Scope } from './row.ts';
+import { branchesRow } from './rows/branches.ts';
 import { burstRow, createRow } from './rows/create.ts';
 import { execParallelRow, execRow } from './rows/exec.ts';
 import { expiryRow } from './rows/expiry.ts';
@@ -51,6 +52,7 @@ const rows: readonly Row[] = [
   recoveryRow,
   expiryRow,
   networkRow,
+  branchesRow,
   layersRow,
 ];
 

@@ -18,7 +18,12 @@ import { StartError } from './start-error.ts';
 const count = z.int().min(1);
 const settingsSchema = z.strictObject({
   defaultLimits: z
-    .strictObject({ memoryBytes: count, cpuMillis: count, processes: count, diskBytes: count.nullable() })
+    .strictObject({
+      memoryBytes: count,
+      cpuMillis: count,
+      processes: count,
+      diskBytes: count.nullable().default(null),
+    })
     .optional(),
   defaultNetwork: networkPolicy.optional(),
   sandboxesPerTeam: count.optional(),
@@ -29,6 +34,7 @@ const settingsSchema = z.strictObject({
   eventsKept: count.optional(),
   historyKept: count.optional(),
   leaseGraceMs: count.optional(),
+  retentionIntervalMs: count.optional(),
 }) satisfies z.ZodType<{ [Key in keyof ControlSettings]?: ControlSettings[Key] | undefined }>;
 
 const poolSizes = z.strictObject({ initialBytes: count, reserveBytes: count, stepBytes: count, limitBytes: count });

@@ -6,6 +6,7 @@ import { readFile } from 'node:fs/promises';
 import {
   createLogger,
   type FaultPoints,
+  KeptFiles,
   type Logger,
   type LogLevel,
   SystemClock,
@@ -90,6 +91,7 @@ async function open(options: ServeOptions, closing: Closing): Promise<RunningSer
     secret: await directory.secret(),
     serverRun: newId('request'),
     deliver: deliverByHttp,
+    archives: await KeptFiles.open(directory.file('backups')),
   });
   await control.open();
   closing.add(() => control.close());

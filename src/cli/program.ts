@@ -2,6 +2,8 @@
 import { Command, CommanderError, Option } from 'commander';
 import type { CliIo } from './cli-io.ts';
 import { Actions, type AddCommand } from './command-adder.ts';
+import { addBackup } from './commands/backup.ts';
+import { addCheckpoint } from './commands/checkpoint.ts';
 import { addCp } from './commands/cp.ts';
 import { addCreate } from './commands/create.ts';
 import { addDoctor } from './commands/doctor.ts';
@@ -20,6 +22,7 @@ import { addNetwork } from './commands/network.ts';
 import { addNode } from './commands/node.ts';
 import { addOpen } from './commands/open.ts';
 import { addOperations } from './commands/operations.ts';
+import { addFork, addPause, addRestore, addResume } from './commands/pause.ts';
 import { addPorts } from './commands/ports.ts';
 import { addPs } from './commands/ps.ts';
 import { addReconcile } from './commands/reconcile.ts';
@@ -63,6 +66,12 @@ const commands: readonly AddCommand[] = [
   addInfo,
   addStop,
   addStart,
+  addPause,
+  addResume,
+  addCheckpoint,
+  addRestore,
+  addFork,
+  addBackup,
   addRm,
   addMetadata,
   addExtend,

@@ -22,6 +22,8 @@ export interface ControlSettings {
   readonly historyKept: number;
   /** How long a lease outlives the connection it was bound to. */
   readonly leaseGraceMs: number;
+  /** How often checkpoints and backups are looked at whose time has come, or that a crash left. */
+  readonly retentionIntervalMs: number;
 }
 
 export const defaultControlSettings: ControlSettings = {
@@ -35,6 +37,7 @@ export const defaultControlSettings: ControlSettings = {
   eventsKept: 100_000,
   historyKept: 1_000,
   leaseGraceMs: 5_000,
+  retentionIntervalMs: 10_000,
 };
 
 export interface ControlContext {

@@ -25,6 +25,7 @@ export const idPrefixes = {
   checkpoint: 'chk',
   layer: 'lyr',
   writable: 'wrt',
+  backup: 'bkp',
 } as const;
 
 export type IdKind = keyof typeof idPrefixes;
@@ -44,6 +45,7 @@ export type TerminalId = Id<'terminal'>;
 export type CheckpointId = Id<'checkpoint'>;
 export type LayerId = Id<'layer'>;
 export type WritableId = Id<'writable'>;
+export type BackupId = Id<'backup'>;
 
 const alphabet = 'abcdefghijklmnopqrstuvwxyz0123456789';
 const randomPartLength = 20;

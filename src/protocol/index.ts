@@ -3,6 +3,7 @@ export { addressRange, isWithin, rangeText } from './address-ranges.ts';
 export type { ErrorBody, ErrorCode, ErrorSpec, PlatformErrorOptions } from './errors.ts';
 export { errorCatalog, isErrorCode, isPlatformError, PlatformError } from './errors.ts';
 export type {
+  BackupId,
   CheckpointId,
   Id,
   IdKind,
@@ -147,6 +148,10 @@ export type {
   Scope,
 } from './route.ts';
 export { commonErrors, conditionHeaders, mutationErrors, scopes } from './route.ts';
+export type { BackupView } from './routes/backups.ts';
+export { backupLimits } from './routes/backups.ts';
+export type { CheckpointView } from './routes/branches.ts';
+export { branchLimits, checkpointStates } from './routes/branches.ts';
 export type { EventView } from './routes/events.ts';
 export type { ExecResult } from './routes/exec.ts';
 export { execLimits } from './routes/exec.ts';
@@ -166,6 +171,6 @@ export { sessionLimits } from './routes/sessions.ts';
 export type { TerminalMessage, TerminalRequest, TerminalView } from './routes/terminals.ts';
 export { terminalKeyProtocol, terminalLimits, terminalProtocol, terminalRequest } from './routes/terminals.ts';
 export type { KeyView } from './routes/who.ts';
-export type { SandboxState, StateKind, StopReason } from './sandbox-state.ts';
+export type { BeforeRestore, PausedState, PauseReason, SandboxState, StateKind, StopReason } from './sandbox-state.ts';
 export { stateKinds } from './sandbox-state.ts';
 export { metadataLimits, pageLimitMax } from './schemas.ts';

@@ -10,7 +10,7 @@ import { execLimits, newId } from '../../src/protocol/index.ts';
 import { eventually } from './crashes.ts';
 import type { LayerRig } from './layer-rig.ts';
 
-const limits = { memoryBytes: 256 * 1024 ** 2, cpuMillis: 1_000, processes: 100 };
+const limits = { memoryBytes: 256 * 1024 ** 2, cpuMillis: 1_000, processes: 100, diskBytes: null };
 /** Slots that nodes of other tests do not begin with. */
 let slot = 20_000;
 

@@ -36,6 +36,8 @@ export interface PlatformOptions {
   readonly world?: TestWorld;
   /** What its sandboxes' files stand on; a pool is a small one. Default: plain directories, which cost nothing. */
   readonly storage?: 'directories' | 'pool';
+  /** Of a pool that must hold more. */
+  readonly poolSizes?: typeof smallPool;
   /** Words before the words of the server, to start it with less power than the test has. */
   readonly wrap?: readonly string[];
 }
@@ -156,8 +158,8 @@ export class Platform {
   }
 
   get #storage(): Readonly<Record<string, string>> {
-    const { storage = 'directories' } = this.#options;
-    return { ATOLL_STORAGE: storage, ATOLL_POOL: JSON.stringify(smallPool) };
+    const { storage = 'directories', poolSizes = smallPool } = this.#options;
+    return { ATOLL_STORAGE: storage, ATOLL_POOL: JSON.stringify(poolSizes) };
   }
 
   get #enter(): readonly string[] {

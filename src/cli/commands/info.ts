@@ -18,6 +18,7 @@ export const addInfo: AddCommand = (program, actions) => {
 
 export function describeSandbox(view: SandboxView, nowMs: number): string {
   const { limits, lease } = view;
+  const disk = limits.diskBytes === null ? 'any disk' : `${readableBytes(limits.diskBytes)} disk`;
   const when = (at: string | null) => (at === null ? 'never' : `${at} (${readableWhen(at, nowMs)})`);
   return readableFields([
     ['Id', view.id],
@@ -29,10 +30,10 @@ export function describeSandbox(view: SandboxView, nowMs: number): string {
     ['Template', view.template],
     [
       'Limits',
-      `${readableBytes(limits.memoryBytes)} memory, ${limits.cpuMillis / 1_000} cores, ${limits.processes} processes`,
+      `${readableBytes(limits.memoryBytes)} memory, ${limits.cpuMillis / 1_000} cores, ${limits.processes} processes, ${disk}`,
     ],
     ['Created', `${when(view.createdAt)} by ${view.createdBy}`],
-    ['Expires', when(view.expiresAt)],
+    ['Expires', view.onExpiry === 'pause' ? `${when(view.expiresAt)}, then pauses` : when(view.expiresAt)],
     ['Network', readableNetwork(view.network)],
     ['Lease', lease === null ? '-' : `${lease.holder}, token ${lease.token}${lease.reason ? `: ${lease.reason}` : ''}`],
     ['Node', view.nodeId],

@@ -49,7 +49,7 @@ test('versions grow by one from 1', () => {
 
 test('a new database and its companions are for their owner only, and closing leaves one file', async () => {
   const store = await openSqliteStore({ path });
-  await store.transact(({ teams }) => teams.insert({ id: newId('team'), name: 't', createdAtMs: 1 }));
+  await store.transact(({ teams }) => teams.insert({ id: newId('team'), name: 't', createdAtMs: 1, diskBytes: null }));
   expect(await readdir(directory)).toEqual(['atoll.db', 'atoll.db-shm', 'atoll.db-wal']);
   for (const name of await readdir(directory)) expect((await stat(join(directory, name))).mode & 0o777).toBe(0o600);
   await store.close();
@@ -76,7 +76,10 @@ test('sandboxes of a database from before networks were chosen have none', async
   await store.transact(({ sandboxes }) => sandboxes.insert(record));
   await store.close();
   using database = new DatabaseSync(path);
-  database.exec('DROP TABLE exposures; ALTER TABLE sandboxes DROP COLUMN network; PRAGMA user_version = 1');
+  database.exec(`DROP TABLE exposures; DROP TABLE checkpoints; DROP TABLE backups;
+    ALTER TABLE teams DROP COLUMN disk_bytes; ALTER TABLE sandboxes DROP COLUMN on_expiry;
+    ALTER TABLE sandboxes DROP COLUMN auto_resume; ALTER TABLE sandboxes DROP COLUMN keep_checkpoints;
+    ALTER TABLE sandboxes DROP COLUMN network; PRAGMA user_version = 1`);
   const migrated = await openSqliteStore({ path });
   expect(await migrated.read(({ sandboxes }) => sandboxes.find(record.id))).toEqual({
     ...record,
