@@ -62,7 +62,9 @@ export class Edge {
     const found = await this.#look(address);
     if (!isOurs(address, found)) return false;
     if (address.port !== envdPort) {
-      await this.#services.answer(exchange, address);
+      await this.#services.answer(exchange, address).catch((error: unknown) => {
+        throw isPlatformError(error, 'port_not_open') ? notOpen(address) : error;
+      });
       return true;
     }
     const { request, response } = exchange;
@@ -115,7 +117,7 @@ export class Edge {
 
   async #admit(address: PortAddress, token: string | undefined): Promise<PreviewAdmission> {
     const { control, views } = this.#options;
-    const { sandboxId, port } = address;
+    const { sandboxId } = address;
     const { caller, seen } = running(address, await this.#look(address));
     if (marksOf(seen.metadata)?.isPublic !== true && !isSame(token, views.trafficTokenOf(sandboxId))) {
       throw new E2bError(403, 'Traffic access token is missing or wrong.', { fields: { sandboxId } });
@@ -125,13 +127,7 @@ export class Edge {
       life: { sandboxId, generation },
       revoked: neverRevoked,
       leave: () => {},
-      open: async (signal) => {
-        try {
-          return await control.ports.open(caller, address, { generation }, signal);
-        } catch (error) {
-          throw isPlatformError(error, 'port_not_open') ? notOpen(sandboxId, port) : error;
-        }
-      },
+      open: (signal) => control.ports.open(caller, address, { generation }, signal),
     };
   }
 }
@@ -149,7 +145,7 @@ function running({ sandboxId }: PortAddress, found: Found | undefined): Found {
   throw new E2bError(502, 'The sandbox was not found', { fields: { sandboxId } });
 }
 
-function notOpen(sandboxId: string, port: number): E2bError {
+function notOpen({ sandboxId, port }: PortAddress): E2bError {
   return new E2bError(502, 'The sandbox is running but port is not open', { fields: { sandboxId, port } });
 }
 
