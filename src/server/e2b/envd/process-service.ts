@@ -52,11 +52,14 @@ export class ProcessService {
   }
 
   methods(): Readonly<Record<string, Method>> {
-    const unary = (input: string, run: (call: Call, input: RunInput) => Promise<Message | void>): Method => ({
+    const unary = (input: string, run: (call: Call, input: RunInput) => Promise<void>): Method => ({
       kind: 'unary',
       input: `process.${input}`,
       output: 'process.Empty',
-      run: async (call, message) => (await run(call, message)) ?? {},
+      run: async (call, message) => {
+        await run(call, message);
+        return {};
+      },
     });
     const stream = (input: string, run: (call: Call, input: Message) => AsyncIterable<Message>): Method => ({
       kind: 'server stream',
@@ -66,7 +69,12 @@ export class ProcessService {
       run,
     });
     return {
-      List: { ...unary('Empty', (call) => this.#list(call)), output: 'process.ListResponse' },
+      List: {
+        kind: 'unary',
+        input: 'process.Empty',
+        output: 'process.ListResponse',
+        run: (call) => this.#list(call),
+      },
       Start: stream('StartRequest', (call, input) => this.#start(call, input)),
       Connect: stream('ConnectRequest', (call, input) => this.#connect(call, input)),
       Update: unary('UpdateRequest', (call, input) => this.#update(call, input)),
