@@ -39,6 +39,7 @@ export function nodeTerminalsContract(open: () => Promise<NodeUnderTest>): void 
       cwd: null,
       env: {},
       user: null,
+      timeoutMs: null,
       columns: 80,
       rows: 24,
       ...changes,

@@ -23,6 +23,10 @@ const unheard = await fetch(`https://${host}/`).then(async (answer) => ({
   status: answer.status,
   body: (await answer.json()) as unknown,
 }));
+const { stdout } = await sandbox.commands.run('echo $((6 * 7))');
+await sandbox.files.write('/tmp/said', 'by domain');
+const signed = await sandbox.downloadUrl('/tmp/said', { useSignatureExpiration: 60_000 });
+const read = await fetch(signed).then((answer) => answer.text());
 const killed = await sandbox.kill();
 const isRunningAfter = await sandbox.isRunning();
-console.log(JSON.stringify({ host, isRunning, unheard, killed, isRunningAfter }));
+console.log(JSON.stringify({ stdout, read, host, isRunning, unheard, killed, isRunningAfter }));

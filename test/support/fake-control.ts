@@ -295,6 +295,7 @@ export class FakeControl implements ControlPort {
     get: async (caller, address) => this.#noTerminal('getTerminal', caller, address),
     list: async () => ({ items: [] }),
     resize: async (caller, address) => this.#noTerminal('resizeTerminal', caller, address),
+    write: async (caller, address) => this.#noTerminal('writeTerminal', caller, address),
     signal: async (caller, address) => this.#noTerminal('signalTerminal', caller, address),
     destroy: async (...args) => this.#note('destroyTerminal', ...args),
     attach: async (caller, address) => this.#noTerminal('attachTerminal', caller, address),

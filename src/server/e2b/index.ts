@@ -19,7 +19,8 @@ import { type ApiRoute, apiRoutes, isE2bPath } from './api-routes.ts';
 import { E2bError, e2bErrorOf } from './e2b-error.ts';
 import { Edge } from './edge.ts';
 import { type EdgeAddress, sandboxIdIn } from './edge-addresses.ts';
-import { createEnvd } from './envd/index.ts';
+import { createEnvd, sandboxOfSignature } from './envd/index.ts';
+import { envdPort } from './envd-handler.ts';
 import { EnvdTokens } from './envd-tokens.ts';
 import { ExpiredSandboxes } from './expired-sandboxes.ts';
 import { SandboxCalls } from './sandbox-calls.ts';
@@ -35,6 +36,8 @@ export interface E2bOptions {
   readonly logger: Logger;
 }
 
+/** The agent's, which addresses without the name of a sandbox may lead to. */
+const filesPath = '/files';
 const bodyLimitBytes = 1024 * 1024;
 /** Browsers may ask from anywhere: a key is needed whoever asks. */
 const crossOrigin = {
@@ -47,6 +50,7 @@ const crossOrigin = {
 export class E2bApi {
   readonly #options: E2bOptions;
   readonly #edge: Edge;
+  readonly #tokens: EnvdTokens;
   readonly #expired: ExpiredSandboxes;
   readonly #routes;
 
@@ -54,6 +58,7 @@ export class E2bApi {
     const { control, addresses, secret, timers, logger } = options;
     this.#options = options;
     const tokens = new EnvdTokens(secret);
+    this.#tokens = tokens;
     const views = new SandboxViews({ tokens, secret });
     const envd = createEnvd({ control, tokens, timers, logger });
     this.#edge = new Edge({ control, addresses, views, envd, fail: (exchange, error) => this.#fail(exchange, error) });
@@ -64,8 +69,8 @@ export class E2bApi {
   /** False: it is not E2B's. */
   async answer(exchange: Exchange, options: { readonly isClosing: boolean }): Promise<boolean> {
     try {
-      const address = this.#edge.find(exchange.request);
-      if (address === undefined && !isE2bPath(exchange.path)) return false;
+      const address = this.#edge.find(exchange.request) ?? this.#signedAddress(exchange);
+      if (address === undefined && !isE2bPath(exchange.path) && exchange.path !== filesPath) return false;
       if (options.isClosing) throw shuttingDown();
       return address === undefined ? await this.#answerApi(exchange) : await this.#answerEdge(exchange, address);
     } catch (error) {
@@ -78,6 +83,7 @@ export class E2bApi {
   mayBeMeant({ path, request }: Exchange): boolean {
     return (
       isE2bPath(path) ||
+      path === filesPath ||
       this.#options.addresses.find(request)?.mode === 'host' ||
       request.headers['e2b-sandbox-id'] !== undefined
     );
@@ -90,6 +96,14 @@ export class E2bApi {
   async close(): Promise<void> {
     this.#edge.close();
     await this.#expired.close();
+  }
+
+  /** Of a signed address that does not say whose it is: the sandbox whose token it was signed with. */
+  #signedAddress({ method, path, search, request }: Exchange): EdgeAddress | undefined {
+    if (path !== filesPath || method === 'OPTIONS') return undefined;
+    const sandboxId = sandboxOfSignature({ method, query: new URLSearchParams(search) }, this.#tokens);
+    if (sandboxId === undefined) throw new E2bError(401, 'invalid signature, and no sandbox is named');
+    return { sandboxId, port: envdPort, mode: 'host', prefix: '', target: request.url ?? '/', isByHeaders: true };
   }
 
   async #answerEdge(exchange: Exchange, address: EdgeAddress): Promise<boolean> {

@@ -1,12 +1,9 @@
-/** The agent's port of a sandbox: whether it is there. */
-import { notSupported } from '../e2b-error.ts';
+/** The agent of each sandbox, for routing: who answers, and whose a signed address is. */
 import type { EnvdHandler, EnvdOptions } from '../envd-handler.ts';
+import { Envd } from './envd.ts';
 
-export function createEnvd(_options: EnvdOptions): EnvdHandler {
-  return {
-    async handle(request, response) {
-      if (request.url !== '/health') throw notSupported('Commands and files are');
-      response.writeHead(204).end();
-    },
-  };
+export { sandboxOfSignature } from './signatures.ts';
+
+export function createEnvd(options: EnvdOptions): EnvdHandler {
+  return new Envd(options);
 }
