@@ -35,7 +35,13 @@ test('with a domain and a certificate the SDK needs nothing but the domain', { t
     });
     const seen = JSON.parse(stdout) as { host: string };
     expect(seen.host).toMatch(new RegExp(`^8123-sbx[a-z0-9]{20}\\.${domain}:${port}$`));
-    expect(seen).toMatchObject({ isRunning: true, stdout: '42\n', read: 'by domain', killed: true, isRunningAfter: false });
+    expect(seen).toMatchObject({
+      isRunning: true,
+      stdout: '42\n',
+      read: 'by domain',
+      killed: true,
+      isRunningAfter: false,
+    });
     expect(seen).toMatchObject({ unheard: { status: 502, body: { code: 502, port: 8_123 } } });
   } finally {
     await platform?.close();

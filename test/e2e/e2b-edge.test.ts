@@ -50,7 +50,9 @@ test('ports are open to whoever knows the name, by host name and by headers', { 
     'Sec-WebSocket-Version: 13',
     'Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==',
   ];
-  socket.write([`GET /socket HTTP/1.1`, `Host: ${port}-${sandbox.sandboxId}.localhost`, ...headers, '', ''].join('\r\n'));
+  socket.write(
+    [`GET /socket HTTP/1.1`, `Host: ${port}-${sandbox.sandboxId}.localhost`, ...headers, '', ''].join('\r\n'),
+  );
   const [head] = (await once(socket, 'data')) as [Buffer];
   expect(head.toString('latin1')).toMatch(/^HTTP\/1\.1 101 /);
   socket.destroy();
