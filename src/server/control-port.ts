@@ -47,6 +47,8 @@ export interface ControlPort {
   readonly who: {
     /** Refuses with `unauthenticated`. */
     authenticate(keyText: string): Promise<Caller>;
+    /** Who a secret of one sandbox stands for; undefined: there is no such sandbox. */
+    actingFor(sandboxId: SandboxId): Promise<Caller | undefined>;
     me(caller: Caller): Result<'whoAmI'>;
     createKey(caller: Caller, conditions: Conditions, body: Body<'createKey'>): Result<'createKey'>;
     listKeys(caller: Caller): Result<'listKeys'>;

@@ -149,6 +149,7 @@ export class FakeControl implements ControlPort {
       if (caller === undefined) throw new PlatformError('unauthenticated', 'There is no such key.');
       return caller;
     },
+    actingFor: async () => undefined,
     me: async () => this.#key,
     createKey: async (...args) => {
       this.#note('createKey', ...args);

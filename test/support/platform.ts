@@ -33,6 +33,8 @@ export interface PlatformOptions {
   readonly dataDirectory?: string;
   /** The machine that it runs on, as far as the network goes. Absent: this one, and sandboxes have no network unless they ask for it. */
   readonly world?: TestWorld;
+  /** More words for `atoll serve`. */
+  readonly serveOptions?: readonly string[];
   /** Words before the words of the server, to start it with less power than the test has. */
   readonly wrap?: readonly string[];
 }
@@ -93,7 +95,8 @@ export class Platform {
   }
 
   async startServer(faults = ''): Promise<void> {
-    const options = ['serve', '--data', join(this.dataDirectory, 'server'), '--port', '0'];
+    const data = join(this.dataDirectory, 'server');
+    const options = ['serve', '--data', data, '--port', '0', ...(this.#options.serveOptions ?? [])];
     if (this.node !== undefined) {
       options.push('--node-url', this.node.url, '--node-token-file', join(this.dataDirectory, 'far', 'node-token'));
     }

@@ -51,7 +51,7 @@ export class PreviewAddresses {
 
   urlsOf({ sandboxId, port }: PortAddress, apiHost: string): { readonly url: string; readonly pathUrl: string } {
     const { scheme, name } = this.domain;
-    const hostPort = this.domain.port ?? Number(/:(\d+)$/.exec(apiHost)?.[1] ?? 80);
+    const hostPort = this.domain.port ?? Number(/:(\d+)$/.exec(apiHost)?.[1] ?? (scheme === 'https' ? 443 : 80));
     const shownPort = hostPort === (scheme === 'https' ? 443 : 80) ? '' : `:${hostPort}`;
     return {
       url: `${scheme}://${port}-${sandboxId}.${name}${shownPort}/`,
