@@ -18,6 +18,7 @@ import { burstRow, createRow } from './rows/create.ts';
 import { execParallelRow, execRow } from './rows/exec.ts';
 import { expiryRow } from './rows/expiry.ts';
 import { filesRow } from './rows/files.ts';
+import { layersRow } from './rows/layers.ts';
 import { leaseRow } from './rows/lease.ts';
 import { listRow } from './rows/list.ts';
 import { memoryRow } from './rows/memory.ts';
@@ -50,6 +51,7 @@ const rows: readonly Row[] = [
   recoveryRow,
   expiryRow,
   networkRow,
+  layersRow,
 ];
 
 await main();

@@ -234,10 +234,12 @@ _Noreturn void create_sandbox(const struct create_request *request, int report, 
 	plug_standard_descriptors();
 	if (chdir(request->directory) < 0)
 		FAIL("directory", "cannot enter %s", request->directory);
-	make_missing("upper");
-	make_missing("work");
 	make_missing("shared");
-	if (request->usr_layer_count > 0) {
+	if (request->writable == NULL) {
+		make_missing("upper");
+		make_missing("work");
+	}
+	if (request->writable == NULL && request->usr_layer_count > 0) {
 		make_missing("usr-upper");
 		make_missing("usr-work");
 	}

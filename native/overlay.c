@@ -64,7 +64,8 @@ static const char *mount_overlay(char *const *layers, size_t count, const char *
 				 const char *work, const char *point, const struct create_request *request, int user_namespace)
 {
 	char options[4096], name[32];
-	int used = snprintf(options, sizeof(options), "upperdir=" OWN_POINT "/%s,workdir=" OWN_POINT "/%s,redirect_dir=on,index=off,metacopy=off,lowerdir=", upper, work);
+	const char *own = request->writable == NULL ? OWN_POINT : WRITABLE_POINT;
+	int used = snprintf(options, sizeof(options), "upperdir=%s/%s,workdir=%s/%s,redirect_dir=on,index=off,metacopy=off,lowerdir=", own, upper, own, work);
 	for (size_t i = 0; i < count; i++) {
 		snprintf(name, sizeof(name), "%s%zu", prefix, i);
 		const char *failed = attach(kernel_open_tree(AT_FDCWD, layers[i], CLONE_TREE), layers[i], name, user_namespace, ATTR_NODEV);
@@ -115,6 +116,8 @@ const char *overlay_mount_in(const struct create_request *request, struct own_tr
 	const char *failed = attach(own.directory, "DIRECTORY", OWN_POINT, user_namespace, ATTR_NODEV);
 	if (failed == NULL)
 		failed = attach(own.shared, "DIRECTORY/shared", SHARED_POINT, user_namespace, ATTR_RDONLY | ATTR_NOSUID | ATTR_NODEV | ATTR_NOEXEC);
+	if (failed == NULL && request->writable != NULL)
+		failed = attach(kernel_open_tree(AT_FDCWD, request->writable, CLONE_TREE), "WRITABLE", WRITABLE_POINT, user_namespace, ATTR_NODEV);
 	if (failed != NULL)
 		return failed;
 	if (mkdir(ROOT_POINT, 0755) < 0)

@@ -10,6 +10,7 @@
 #define ROOT_POINT "m"   /* the sandbox's root */
 #define SHARED_POINT "s" /* DIRECTORY/shared, read-only */
 #define OWN_POINT "u"    /* DIRECTORY itself, id-mapped */
+#define WRITABLE_POINT "w" /* WRITABLE, id-mapped */
 
 #define CLONE_TREE (OPEN_TREE_CLONE_FLAG | OPEN_TREE_CLOEXEC_FLAG)
 

@@ -11,6 +11,7 @@
 #include "remove.h"
 
 #include "directory.h"
+#include "kernel.h"
 #include "report.h"
 
 #include <dirent.h>
@@ -131,6 +132,18 @@ static int empty_files(int directory, char *name, size_t size)
 	return 0;
 }
 
+/* Of the file system that we are in: a btrfs that is mounted here has a device of its own too. */
+static bool is_subvolume(int directory)
+{
+	struct statfs system;
+	struct statx info;
+	if (fstatfs(directory, &system) < 0 || system.f_type != BTRFS_SUPER_MAGIC)
+		return false;
+	if (statx(directory, "", AT_EMPTY_PATH, STATX_TYPE, &info) < 0 || (info.stx_attributes_mask & STATX_ATTR_MOUNT_ROOT) == 0)
+		return false;
+	return (info.stx_attributes & STATX_ATTR_MOUNT_ROOT) == 0;
+}
+
 /* Enters `name`: the new descriptor, or -1. The old one is closed. */
 static int descend(int directory, const char *name)
 {
@@ -146,15 +159,11 @@ static int descend(int directory, const char *name)
 		close(child);
 		return -1;
 	}
-	/* A different device is a mount (or a subvolume, which rmdir has already refused to remove while it has files). */
-	if (here.st_dev != there.st_dev && !groups_only) {
-		struct statfs info;
-		bool subvolume = fstatfs(child, &info) == 0 && info.f_type == BTRFS_SUPER_MAGIC;
-		if (!subvolume) {
-			close(child);
-			errno = EXDEV;
-			return -1;
-		}
+	/* A different device is a mount, or a subvolume, which rmdir has already refused to remove while it has files. */
+	if (here.st_dev != there.st_dev && !groups_only && !is_subvolume(child)) {
+		close(child);
+		errno = EXDEV;
+		return -1;
 	}
 	clear_immutable(child);
 	close(directory);
@@ -219,9 +228,11 @@ int remove_tree(const char *path, int report)
 	}
 	struct statfs system;
 	groups_only = fstatfs(parent, &system) == 0 && (system.f_type == CGROUP2_SUPER_MAGIC || system.f_type == CGROUP_SUPER_MAGIC);
-	int result = S_ISDIR(info.st_mode) ? remove_all(parent, name) : remove_file(parent, name);
+	int result = S_ISDIR(info.st_mode) ? remove_all(parent, name) : remove_file(parent, name), error = errno;
+	/* Whoever hears of the end may unmount what this child still has open. */
+	kernel_close_range((unsigned)report + 1, ~0u);
 	if (result < 0) {
-		report_failure(report, errno, "remove", "cannot remove something in %.200s", path);
+		report_failure(report, error, "remove", "cannot remove something in %.200s", path);
 		return 1;
 	}
 	report_send(report, RECORD_DONE, 0);

@@ -22,6 +22,13 @@ int report_send(int pipe, enum record_kind kind, int32_t value)
 	return send_record(pipe, &record);
 }
 
+int report_result(int pipe, const char *text)
+{
+	struct record_report record = { .kind = RECORD_DONE };
+	snprintf(record.message, sizeof(record.message), "%s", text);
+	return send_record(pipe, &record);
+}
+
 void report_failure(int pipe, int error, const char *step, const char *format, ...)
 {
 	struct record_report record = { .kind = RECORD_FAILED, .value = error };

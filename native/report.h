@@ -20,6 +20,8 @@ struct record_report {
 
 /* 0, or -1 when nobody reads. */
 int report_send(int pipe, enum record_kind kind, int32_t value);
+/* A RECORD_DONE with a text. */
+int report_result(int pipe, const char *text);
 void report_failure(int pipe, int error, const char *step, const char *format, ...)
 	__attribute__((format(printf, 4, 5)));
 /* 1 and a record, 0 at the end, -1 when there is none yet (EAGAIN). */

@@ -11,6 +11,7 @@
 enum tag {
 	TAG_ID = 1, TAG_HOSTNAME, TAG_DIRECTORY, TAG_LAYER, TAG_USR_LAYER, TAG_UID_BASE, TAG_CGROUP, TAG_V1_GROUP,
 	TAG_DEADLINE, TAG_GENERATION, TAG_FLAGS, TAG_FENCE, TAG_OPEN_GUARD, TAG_END_FILE, TAG_NETWORK,
+	TAG_WRITABLE = 20,
 };
 
 static bool take_text(const struct field *field, char **slot)
@@ -86,6 +87,7 @@ static int take(const struct field *field, struct create_request *r, const char 
 	case TAG_OPEN_GUARD: return take_guard(field, &r->open_guards, why);
 	case TAG_END_FILE: return take_text(field, &r->end_file) ? 0 : -1;
 	case TAG_NETWORK: return network_parse(field->bytes, field->length, &r->network, NULL, why);
+	case TAG_WRITABLE: return take_text(field, &r->writable) ? 0 : -1;
 	default: return -1;
 	}
 }
@@ -109,6 +111,8 @@ static const char *objection(const struct create_request *r)
 		return "HOSTNAME must be 1 to 64 bytes";
 	if (!path_valid(r->directory) || !path_valid(r->cgroup))
 		return "DIRECTORY and CGROUP must be absolute paths";
+	if (r->writable != NULL && !path_valid(r->writable))
+		return "WRITABLE must be an absolute path";
 	for (size_t i = 0; i < r->layer_count; i++)
 		if (!path_valid(r->layers[i]))
 			return "LAYER must be an absolute path";
@@ -161,6 +165,7 @@ void request_free(struct create_request *request)
 	free(request->directory);
 	free(request->cgroup);
 	free(request->end_file);
+	free(request->writable);
 	for (size_t i = 0; i < request->layer_count; i++)
 		free(request->layers[i]);
 	for (size_t i = 0; i < request->usr_layer_count; i++)

@@ -28,7 +28,7 @@ enum open_guard {
 #define CREATE_NO_NEW_PRIVILEGES 1u
 
 struct create_request {
-	char *id, *hostname, *directory, *cgroup, *end_file;
+	char *id, *hostname, *directory, *cgroup, *end_file, *writable;
 	char *layers[LAYERS_MAX], *usr_layers[LAYERS_MAX], *v1_groups[V1_GROUPS_MAX];
 	size_t layer_count, usr_layer_count, v1_group_count;
 	uint32_t uid_base, flags, open_guards;

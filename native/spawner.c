@@ -11,6 +11,7 @@
 #include "create.h"
 #include "kernel.h"
 #include "network.h"
+#include "layer.h"
 #include "probe.h"
 #include "remove.h"
 #include "report.h"
@@ -36,7 +37,7 @@
 #define OUTPUT_HIGH (1u << 20)
 
 enum { HELLO = 1, HELLO_OK = 2, CREATE = 10, CREATED = 11, FAILED = 12, REMOVE = 13, REMOVED = 14, PROBE = 15, PROBED = 16,
-       ROUTER = 17, ROUTER_CLOSE = 18, ATTACH = 19, TOOL = 20, NETWORK_DONE = 21 };
+       ROUTER = 17, ROUTER_CLOSE = 18, ATTACH = 19, TOOL = 20, NETWORK_DONE = 21, LAYER = 30, LAYER_DONE = 31 };
 
 struct job {
 	pid_t child;     /* 0: reaped */
@@ -81,6 +82,15 @@ static void answer_failed(uint32_t request, int error, const char *step, const c
 	frame_u16(&frame, (uint16_t)strlen(step));
 	frame_bytes(&frame, step, strlen(step));
 	frame_bytes(&frame, message, strlen(message));
+	if (!frame_end(&frame))
+		_exit(1);
+}
+
+static void answer_layer(uint32_t request, const char *result)
+{
+	struct frame frame = frame_begin(&output, LAYER_DONE);
+	frame_u32(&frame, request);
+	frame_bytes(&frame, result, strlen(result));
 	if (!frame_end(&frame))
 		_exit(1);
 }
@@ -135,7 +145,7 @@ static char *body_text(const uint8_t *body, size_t length)
 }
 
 /* Strictly below our own directory, spelt without detours. */
-static bool may_remove(const char *path)
+static bool is_own(const char *path)
 {
 	size_t length = own_directory == NULL ? 0 : strlen(own_directory);
 	if (length == 0 || strlen(path) >= PATH_MAX || strncmp(path, own_directory, length) != 0 || path[length] != '/')
@@ -167,6 +177,24 @@ static uint8_t done_type(uint8_t type)
 }
 
 /* false: malformed. */
+static bool handle_layer(struct job *job, uint32_t number, const uint8_t *body, size_t length)
+{
+	struct layer_request request;
+	int report;
+	pid_t spawner = getpid();
+	bool parsed = layer_parse(body, length, &request);
+	const char *why = parsed ? layer_refusal(&request, is_own) : NULL;
+	if (why == NULL && own_directory == NULL)
+		why = "the spawner was started without a directory of its own";
+	if (parsed && why != NULL)
+		answer_failed(number, EPERM, "request", why);
+	else if (parsed && start_job(job, LAYER, number, &report))
+		_exit(layer_run(&request, own_directory, spawner, report));
+	layer_free(&request);
+	return parsed;
+}
+
+/* false: malformed. */
 static bool handle(uint8_t type, const uint8_t *body, size_t length)
 {
 	if (type == HELLO) {
@@ -178,7 +206,8 @@ static bool handle(uint8_t type, const uint8_t *body, size_t length)
 		greeted = true;
 		return get_u16(body) == 1;
 	}
-	if (!greeted || length < 4 || (type != CREATE && type != REMOVE && type != PROBE && !(type >= ROUTER && type <= TOOL)))
+	if (!greeted || length < 4 ||
+	    (type != CREATE && type != REMOVE && type != PROBE && type != LAYER && !(type >= ROUTER && type <= TOOL)))
 		return false;
 	uint32_t number = get_u32(body);
 	struct job *job = free_job();
@@ -201,12 +230,14 @@ static bool handle(uint8_t type, const uint8_t *body, size_t length)
 			_exit(type == ATTACH ? network_serve_attach(body, length, report) : network_serve_tool(body, length, report));
 		return true;
 	}
+	if (type == LAYER)
+		return handle_layer(job, number, body, length);
 	char *text = body_text(body, length);
 	if (text == NULL || text[0] == 0) {
 		free(text);
 		return false;
 	}
-	if (type == REMOVE && !may_remove(text))
+	if (type == REMOVE && !is_own(text))
 		answer_failed(number, EPERM, "request", "only what lies below the spawner's own directory can be removed");
 	else if (start_job(job, type, number, &report))
 		_exit(serve_text(type, text, report));
@@ -216,7 +247,9 @@ static bool handle(uint8_t type, const uint8_t *body, size_t length)
 
 static void end_job(struct job *job, const struct record_report *record)
 {
-	if (record != NULL && record->kind == RECORD_DONE) {
+	if (record != NULL && record->kind == RECORD_DONE && job->type == LAYER) {
+		answer_layer(job->request, record->message);
+	} else if (record != NULL && record->kind == RECORD_DONE) {
 		answer(done_type(job->type), job->request, job->init);
 	} else {
 		if (job->init > 0 && !job->init_gone)

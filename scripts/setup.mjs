@@ -1,7 +1,7 @@
 #!/usr/bin/env node
 /**
  * Brings a checkout into a state in which it runs: installs the npm packages, builds the native init, as root the Debian
- * packages that sandboxes' networks need and, with `--test`, those that tests use. Does only what is missing, says in short lines what it does, and is silent otherwise.
+ * packages that sandboxes' networks and checkpoints need and, with `--test`, those that tests use. Does only what is missing, says in short lines what it does, and is silent otherwise.
  *
  *   node scripts/setup.mjs             what `npm start` needs
  *   node scripts/setup.mjs --test      what `npm test` needs besides
@@ -40,15 +40,20 @@ const lockPollMs = 200;
 /** Breaking a stale lock takes microseconds; who holds the right to break for longer than this has died. */
 const breakerLimitMs = 10_000;
 
-/** Debian packages that sandboxes need for a network; without them they have none. Installed as root only. */
-const networkPackages = [
+/** Debian packages that sandboxes need for a network and for cheap checkpoints; without them they do without. Installed as root only. */
+const rootPackages = [
   { name: 'nftables', program: 'nft', why: 'sandboxes with a network are kept to it by nftables' },
   { name: 'iproute2', program: 'ip', why: 'links of sandboxes to their router are made with it' },
+  {
+    name: 'btrfs-progs',
+    program: 'mkfs.btrfs',
+    why: 'checkpoints of running sandboxes are snapshots in a pool made with mkfs.btrfs',
+  },
 ];
 
 /** Debian packages that tests use and a small machine may lack. */
 const testPackages = [
-  ...networkPackages,
+  ...rootPackages,
   { name: 'sudo', program: 'sudo', why: 'tests run sudo inside a sandbox, which sees this /usr' },
   { name: 'tmux', program: 'tmux', why: 'tests look at the screens of full-screen programs with it' },
   { name: 'vim', program: 'vim', why: 'a full-screen program that tests run in a terminal' },
@@ -74,11 +79,7 @@ function main(flags) {
   const steps = [{ isDone: isInitBuilt, run: buildInit }];
   if (!flags.includes('--native')) steps.unshift({ isDone: arePackagesInstalled, run: installPackages });
   const isRoot = process.geteuid?.() === 0;
-  const packages = flags.includes('--test')
-    ? testPackages
-    : isRoot && !flags.includes('--native')
-      ? networkPackages
-      : [];
+  const packages = flags.includes('--test') ? testPackages : isRoot && !flags.includes('--native') ? rootPackages : [];
   steps.push({ isDone: () => missingOf(packages).length === 0, run: () => installDebianPackages(missingOf(packages)) });
 
   if (steps.every((step) => step.isDone())) return;

@@ -15,7 +15,14 @@ import { StartError } from './start-error.ts';
 
 const count = z.int().min(1);
 const settingsSchema = z.strictObject({
-  defaultLimits: z.strictObject({ memoryBytes: count, cpuMillis: count, processes: count }).optional(),
+  defaultLimits: z
+    .strictObject({
+      memoryBytes: count,
+      cpuMillis: count,
+      processes: count,
+      diskBytes: count.nullable().default(null),
+    })
+    .optional(),
   defaultNetwork: networkPolicy.optional(),
   sandboxesPerTeam: count.optional(),
   transitionMs: count.optional(),
@@ -25,6 +32,7 @@ const settingsSchema = z.strictObject({
   eventsKept: count.optional(),
   historyKept: count.optional(),
   leaseGraceMs: count.optional(),
+  retentionIntervalMs: count.optional(),
 }) satisfies z.ZodType<{ [Key in keyof ControlSettings]?: ControlSettings[Key] | undefined }>;
 
 export function faultsFromEnvironment(): FaultPoints {

@@ -7,6 +7,7 @@ import { createSecureContext } from 'node:tls';
 import {
   createLogger,
   type FaultPoints,
+  KeptFiles,
   type Logger,
   type LogLevel,
   SystemClock,
@@ -92,6 +93,7 @@ async function open(options: ServeOptions, closing: Closing): Promise<RunningSer
     secret,
     serverRun: newId('request'),
     deliver: deliverByHttp,
+    archives: await KeptFiles.open(directory.file('backups')),
   });
   await control.open();
   closing.add(() => control.close());

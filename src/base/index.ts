@@ -21,6 +21,7 @@ export {
   u64,
 } from './frame-codec.ts';
 export { joinStreams } from './join-streams.ts';
+export { KeptFiles } from './kept-files.ts';
 export { KeyedMutex } from './keyed-mutex.ts';
 export {
   createLogger,
@@ -33,3 +34,4 @@ export {
 export { redact } from './redact.ts';
 export { characterStart, safeStart } from './safe-start.ts';
 export { type FaultAction, type Gate, parseFaults, ScriptedFaults } from './scripted-faults.ts';
+export { SharedLock } from './shared-lock.ts';

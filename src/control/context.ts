@@ -22,10 +22,12 @@ export interface ControlSettings {
   readonly historyKept: number;
   /** How long a lease outlives the connection it was bound to. */
   readonly leaseGraceMs: number;
+  /** How often checkpoints and backups are looked at whose time has come, or that a crash left. */
+  readonly retentionIntervalMs: number;
 }
 
 export const defaultControlSettings: ControlSettings = {
-  defaultLimits: { memoryBytes: 2 * 1024 ** 3, cpuMillis: 2_000, processes: 1_024 },
+  defaultLimits: { memoryBytes: 2 * 1024 ** 3, cpuMillis: 2_000, processes: 1_024, diskBytes: null },
   defaultNetwork: fullNetwork,
   sandboxesPerTeam: 10_000,
   transitionMs: 60_000,
@@ -35,6 +37,7 @@ export const defaultControlSettings: ControlSettings = {
   eventsKept: 100_000,
   historyKept: 1_000,
   leaseGraceMs: 5_000,
+  retentionIntervalMs: 10_000,
 };
 
 export interface ControlContext {

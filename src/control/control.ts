@@ -1,15 +1,19 @@
 /** Control as a whole: its parts put together, started and closed in order. */
 import { BackgroundLoop } from '../base/index.ts';
 import { stateKinds } from '../protocol/index.ts';
+import { Backups, type KeptArchives } from './backups.ts';
+import { Checkpoints } from './checkpoints.ts';
 import type { ControlContext } from './context.ts';
 import { EventHub } from './event-hub.ts';
 import { Events } from './events.ts';
 import { Execution } from './execution.ts';
 import { Files } from './files.ts';
+import { Forks } from './forks.ts';
 import { LeaseGate } from './lease-gate.ts';
 import { LeaseGrants } from './lease-grants.ts';
 import { LeaseKeeper } from './lease-keeper.ts';
 import { Leases } from './leases.ts';
+import { LifeChanges } from './life-changes.ts';
 import { MetadataService } from './metadata.ts';
 import { Mutations } from './mutations.ts';
 import { Operations } from './operations.ts';
@@ -17,18 +21,26 @@ import { Ports } from './ports.ts';
 import { Processes } from './processes.ts';
 import { Reconciler } from './reconciler.ts';
 import { Repairs } from './repairs.ts';
+import { Retention } from './retention.ts';
 import { SandboxCreation } from './sandbox-creation.ts';
 import { SandboxLanes } from './sandbox-lanes.ts';
 import { SandboxLives } from './sandbox-lives.ts';
+import { SandboxPauses } from './sandbox-pauses.ts';
 import { SandboxRecords } from './sandbox-records.ts';
+import { SandboxRestores } from './sandbox-restores.ts';
 import { Sandboxes } from './sandboxes.ts';
 import { Sessions } from './sessions.ts';
+import { TeamDisk } from './team-disk.ts';
 import { Terminals } from './terminals.ts';
 import { type Deliver, Webhooks } from './webhooks.ts';
 import { Who } from './who.ts';
 
 /** What control is made of; lanes and the event hub are its own. */
-export type ControlOptions = Omit<ControlContext, 'lanes' | 'events'> & { readonly deliver: Deliver };
+export type ControlOptions = Omit<ControlContext, 'lanes' | 'events'> & {
+  readonly deliver: Deliver;
+  /** Where backups are kept. */
+  readonly archives: KeptArchives;
+};
 
 export interface Metric {
   readonly name: string;
@@ -49,6 +61,11 @@ export class Control {
   readonly sessions: Sessions;
   readonly ports: Ports;
   readonly terminals: Terminals;
+  readonly pauses: SandboxPauses;
+  readonly checkpoints: Checkpoints;
+  readonly restores: SandboxRestores;
+  readonly forks: Forks;
+  readonly backups: Backups;
   readonly leases: Leases;
   readonly who: Who;
   readonly events: Events;
@@ -62,7 +79,7 @@ export class Control {
   readonly #closing = new AbortController();
 
   constructor(options: ControlOptions) {
-    const { deliver, ...given } = options;
+    const { deliver, archives, ...given } = options;
     const context: ControlContext = { ...given, lanes: new SandboxLanes(), events: new EventHub() };
     const records = new SandboxRecords(context);
     const mutations = new Mutations(context);
@@ -71,11 +88,21 @@ export class Control {
     this.#context = context;
     this.#mutations = mutations;
     this.metadata = new MetadataService(context, { records, mutations, gate });
-    const lives = new SandboxLives(context, { records, mutations, gate });
-    const creation = new SandboxCreation(context, { records, mutations });
+    const changes = new LifeChanges(context, { records, mutations, gate });
+    const lives = new SandboxLives(context, { records, mutations, gate, changes });
+    const disk = new TeamDisk(context);
+    this.pauses = new SandboxPauses(context, { records, changes });
+    records.wakeWith((record) => this.pauses.wake(record.id));
+    const checkpoints = new Checkpoints(context, { records, mutations, gate, disk });
+    this.checkpoints = checkpoints;
+    this.restores = new SandboxRestores(context, { records, changes, checkpoints });
+    const creation = new SandboxCreation(context, { records, mutations, checkpoints, disk });
+    this.forks = new Forks(context, { records, mutations, gate, checkpoints, creation });
+    const retention = new Retention(context, { checkpoints });
     this.sandboxes = new Sandboxes(context, { records, creation, metadata: this.metadata, lives });
     this.execution = new Execution(context, { records, mutations, gate });
     this.files = new Files(context, { records, mutations, gate });
+    this.backups = new Backups(context, { records, mutations, gate, files: this.files, disk, archives });
     this.processes = new Processes(context, { records, mutations, gate });
     this.sessions = new Sessions(context, { records, mutations, gate });
     this.ports = new Ports(context, { records, mutations, gate });
@@ -88,6 +115,8 @@ export class Control {
     this.operations = new Operations(context);
     const repairs = new Repairs(context, {
       records,
+      pauses: this.pauses,
+      restores: this.restores,
       finishDelete: (lane, record) => lives.finishDelete(lane, record),
       releaseLease: async (lane, record) => {
         await grants.vacateSandbox(lane, record, { why: 'lost', by: 'reconcile' });
@@ -96,9 +125,19 @@ export class Control {
       leaseGone: (sandboxId) => this.#keeper.endOn(sandboxId),
     });
     lives.onDeleted((sandboxId) => this.#keeper.endOn(sandboxId));
-    this.reconciler = new Reconciler(context, { records, repairs, isLeased: (id) => this.#keeper.queue.isBusy(id) });
+    this.reconciler = new Reconciler(context, {
+      records,
+      repairs,
+      retention,
+      isLeased: (id) => this.#keeper.queue.isBusy(id),
+    });
     this.#loops = [
       this.#loop(trimIntervalMs, () => this.operations.trim()),
+      this.#loop(context.settings.retentionIntervalMs, async () => {
+        await retention.run({ dryRun: false });
+        await this.backups.tick();
+        await disk.look();
+      }),
       this.#loop(webhookIntervalMs, async () => {
         await this.webhooks.tick(this.#closing.signal);
       }),

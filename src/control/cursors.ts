@@ -1,15 +1,17 @@
 /** Cursors of lists: opaque to callers, and refused when they are not ours. */
-import { isId, PlatformError } from '../protocol/index.ts';
-import type { SandboxPage, SandboxRecord } from '../store/index.ts';
+import { type Id, type IdKind, isId, PlatformError } from '../protocol/index.ts';
 
-export function writeCursor(record: Pick<SandboxRecord, 'createdAtMs' | 'id'>): string {
+export function writeCursor(record: { readonly createdAtMs: number; readonly id: string }): string {
   return Buffer.from(`${record.createdAtMs} ${record.id}`).toString('base64url');
 }
 
-export function parseCursor(cursor: string): NonNullable<SandboxPage['after']> {
+export function parseCursor<Kind extends IdKind>(
+  kind: Kind,
+  cursor: string,
+): { readonly createdAtMs: number; readonly id: Id<Kind> } {
   const [time, id] = Buffer.from(cursor, 'base64url').toString('utf8').split(' ');
   const createdAtMs = Number(time);
-  if (id === undefined || !isId('sandbox', id) || !Number.isSafeInteger(createdAtMs)) throw badCursor();
+  if (id === undefined || !isId(kind, id) || !Number.isSafeInteger(createdAtMs)) throw badCursor();
   return { createdAtMs, id };
 }
 

@@ -14,7 +14,6 @@ import type { SandboxRecord } from '../store/index.ts';
 import type { Caller } from './caller.ts';
 import type { ControlContext } from './context.ts';
 import type { LeaseGate } from './lease-gate.ts';
-import { notRunning } from './metadata.ts';
 import type { Mutations, Operation } from './mutations.ts';
 import { checkEnvironment } from './sandbox-creation.ts';
 import { checkGeneration, lifeIn, lifeOf, type SandboxRecords } from './sandbox-records.ts';
@@ -63,9 +62,9 @@ export class Execution {
 
   async #run(asked: Asked, signal: AbortSignal | undefined): Promise<ExecResult> {
     const { caller, sandboxId, conditions, body, operation } = asked;
-    const record = await this.#records.get(caller, sandboxId);
-    checkGeneration(record, conditions);
-    if (record.state.kind !== 'running') throw notRunning(record);
+    const found = await this.#records.get(caller, sandboxId);
+    checkGeneration(found, conditions);
+    const record = await this.#records.running(found, conditions);
     await this.#records.checkLease(record, conditions);
     const order = orderOf(record, conditions, body, operation);
     await this.#context.faults.hit('before-exec-on-node');

@@ -27,7 +27,6 @@ import { checkFileCursor, modeOf, ownerOf, viewOfChange, viewOfFile } from './fi
 import { filterEvents } from './file-watch.ts';
 import { holdContent, inDoubt } from './keyed-content.ts';
 import type { LeaseGate } from './lease-gate.ts';
-import { notRunning } from './metadata.ts';
 import type { Mutations, Operation } from './mutations.ts';
 import { checkGeneration, lifeIn, lifeOf, type SandboxRecords } from './sandbox-records.ts';
 import { sessionNowhere } from './session-views.ts';
@@ -372,8 +371,7 @@ export class Files {
   async #running(asked: Asked): Promise<SandboxRecord> {
     const record = await this.#records.get(asked.caller, asked.sandboxId);
     checkGeneration(record, asked.conditions);
-    if (record.state.kind !== 'running') throw notRunning(record);
-    return record;
+    return await this.#records.running(record, asked.conditions);
   }
 }
 

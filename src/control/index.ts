@@ -1,4 +1,5 @@
 /** Decisions: no HTTP, no SQL, no processes. */
+export type { KeptArchives } from './backups.ts';
 export type { Caller } from './caller.ts';
 export { type ControlSettings, defaultControlSettings } from './context.ts';
 export { Control, type ControlOptions, type Metric } from './control.ts';

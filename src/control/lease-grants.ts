@@ -113,7 +113,7 @@ export class LeaseGrants {
   /** A sandbox that does not run has no node to tell: what it starts with carries the token. */
   async #mark(lane: Lane, record: SandboxRecord, mark: LeaseMark): Promise<void> {
     const { by, also, ...marks } = mark;
-    if (record.state.kind === 'running') {
+    if (record.state.kind === 'running' || record.state.kind === 'paused') {
       await this.#records.change(lane, record, { ...marks, by, operationId: null, events: [], also });
       return;
     }
@@ -174,7 +174,7 @@ export class LeaseGrants {
 function checkCanBeLeased(record: SandboxRecord): void {
   const { kind } = record.state;
   if (kind === 'deleting') throw notFound(record.id);
-  if (kind === 'running' || kind === 'stopped') return;
-  const message = `Sandbox ${record.id} is ${kind}: neither running nor stopped.`;
+  if (kind === 'running' || kind === 'paused' || kind === 'stopped') return;
+  const message = `Sandbox ${record.id} is ${kind}: neither running, paused nor stopped.`;
   throw new PlatformError('sandbox_wrong_state', message, { details: { state: kind } });
 }

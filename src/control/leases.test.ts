@@ -71,7 +71,10 @@ test('a grant is effective only when the node has it, and nobody else gets it me
 
 test('leases belong to a team, and so do names', async () => {
   const lease = await rig.acquire(['name:deploy']);
-  const other = { ...rig.caller, teamId: (await rig.control.who.createTeam(rig.caller, {}, { name: 'b' })).id };
+  const other = {
+    ...rig.caller,
+    teamId: (await rig.control.who.createTeam(rig.caller, {}, { name: 'b', diskBytes: null })).id,
+  };
   const body = { resources: ['name:deploy'], holder: 'them', reason: '', ttlMs: 1_000, waitMs: 0 };
   await rig.control.leases.acquire(other, {}, body);
   await expect(rig.control.leases.renew(other, lease.id, {}, {})).rejects.toMatchObject({ code: 'lease_not_found' });

@@ -3,7 +3,15 @@
  * protocol/sandbox-state.ts. A pair that is not decided here is refused with `sandbox_wrong_state`.
  */
 import { assertNever } from '../base/index.ts';
-import { PlatformError, type SandboxState, type StopReason } from '../protocol/index.ts';
+import {
+  type BeforeRestore,
+  type CheckpointId,
+  type PauseMode,
+  type PauseReason,
+  PlatformError,
+  type SandboxState,
+  type StopReason,
+} from '../protocol/index.ts';
 
 export type SandboxEvent =
   /** The node confirmed a new sandbox, or a new generation of one. */
@@ -18,6 +26,27 @@ export type SandboxEvent =
   /** It was taken for lost, and its node runs it. */
   | { readonly kind: 'found' }
   | { readonly kind: 'start'; readonly untilMs: number }
+  | {
+      readonly kind: 'pause';
+      readonly mode: PauseMode;
+      readonly expiresAtMs: number | null;
+      readonly untilMs: number;
+    }
+  /** The node let it stand still, or has ended every process of it, as the mode says. */
+  | {
+      readonly kind: 'paused';
+      readonly mode: PauseMode;
+      readonly reason: PauseReason;
+      readonly leftMs: number | null;
+      readonly atMs: number;
+    }
+  | { readonly kind: 'resume'; readonly untilMs: number }
+  | {
+      readonly kind: 'restore';
+      readonly checkpointId: CheckpointId;
+      readonly before: BeforeRestore;
+      readonly untilMs: number;
+    }
   | { readonly kind: 'delete'; readonly untilMs: number };
 
 export type EventKind = SandboxEvent['kind'];
@@ -33,7 +62,38 @@ export function nextSandboxState(state: SandboxState, event: SandboxEvent): Sand
     case 'running':
       if (event.kind === 'stop') return { kind: 'stopping', reason: event.reason, untilMs: event.untilMs };
       if (event.kind === 'gone') return { kind: 'stopped', reason: event.reason, atMs: event.atMs };
-      if (event.kind === 'start') return state;
+      if (event.kind === 'start' || event.kind === 'resume') return state;
+      if (event.kind === 'pause') {
+        const { mode, expiresAtMs, untilMs } = event;
+        return { kind: 'pausing', mode, expiresAtMs, untilMs };
+      }
+      if (event.kind === 'paused') return pausedState(event);
+      if (event.kind === 'restore') return restoringState(event);
+      break;
+    case 'pausing':
+      if (event.kind === 'pause') return state; // The first mode stays.
+      if (event.kind === 'paused') return pausedState(event);
+      if (event.kind === 'gone') return { kind: 'stopped', reason: event.reason, atMs: event.atMs };
+      if (event.kind === 'stayed') return { kind: 'running' };
+      break;
+    case 'paused':
+      if (event.kind === 'pause') return state;
+      if (event.kind === 'stop') return { kind: 'stopping', reason: event.reason, untilMs: event.untilMs };
+      if (event.kind === 'gone') return { kind: 'stopped', reason: event.reason, atMs: event.atMs };
+      if (event.kind === 'found') return { kind: 'running' };
+      if (event.kind === 'resume') return { kind: 'resuming', paused: state, untilMs: event.untilMs };
+      if (event.kind === 'restore') return restoringState(event);
+      break;
+    case 'resuming':
+      if (event.kind === 'resume') return state;
+      if (event.kind === 'confirmed') return { kind: 'running' };
+      if (event.kind === 'refused') return { ...state.paused, note: event.why };
+      if (event.kind === 'gone') return { kind: 'stopped', reason: event.reason, atMs: event.atMs };
+      break;
+    case 'restoring':
+      if (event.kind === 'confirmed') return { kind: 'running' };
+      if (event.kind === 'refused') return state.before.state;
+      if (event.kind === 'gone') return { kind: 'stopped', reason: event.reason, atMs: event.atMs };
       break;
     case 'stopping':
       if (event.kind === 'stop') return state; // The first reason stays.
@@ -44,6 +104,7 @@ export function nextSandboxState(state: SandboxState, event: SandboxEvent): Sand
       if (event.kind === 'stop' || event.kind === 'gone') return state;
       if (event.kind === 'found') return { kind: 'running' };
       if (event.kind === 'start') return { kind: 'starting', previous: state.reason, untilMs: event.untilMs };
+      if (event.kind === 'restore') return restoringState(event);
       break;
     case 'starting':
       if (event.kind === 'confirmed') return { kind: 'running' };
@@ -60,6 +121,16 @@ export function nextSandboxState(state: SandboxState, event: SandboxEvent): Sand
   }
   const details = { state: state.kind };
   throw new PlatformError('sandbox_wrong_state', `A ${state.kind} sandbox cannot take "${event.kind}".`, { details });
+}
+
+function pausedState(event: Extract<SandboxEvent, { kind: 'paused' }>): SandboxState {
+  const { mode, reason, atMs, leftMs } = event;
+  return { kind: 'paused', mode, reason, atMs, leftMs };
+}
+
+function restoringState(event: Extract<SandboxEvent, { kind: 'restore' }>): SandboxState {
+  const { checkpointId, before, untilMs } = event;
+  return { kind: 'restoring', checkpointId, before, untilMs };
 }
 
 /** When a transition is overdue: past this, reconcile settles it one way or the other. */

@@ -1,4 +1,7 @@
-/** Metadata, deadline and network of a running sandbox: one update, applied on node and record all or none. */
+/**
+ * Metadata, deadline, network and what happens by itself, of a running or paused sandbox: one update, applied on node and record all or
+ * none. What is paused has no deadline: a new one is what it has left when it is resumed.
+ */
 import { isDeepStrictEqual } from 'node:util';
 import {
   type BodyOf,
@@ -22,6 +25,7 @@ import type { Mutations, Operation } from './mutations.ts';
 import {
   checkGeneration,
   checkVersion,
+  notRunning,
   type PendingEvent,
   type SandboxRecords,
   versionMismatch,
@@ -32,6 +36,9 @@ interface Update {
   readonly expectMetadata?: MetadataPatch | undefined;
   readonly expiresInMs?: number | null | undefined;
   readonly network?: NetworkPolicy | undefined;
+  readonly onExpiry?: SandboxRecord['onExpiry'] | undefined;
+  readonly autoResume?: boolean | undefined;
+  readonly keepCheckpoints?: number | null | undefined;
 }
 
 interface Work<Result> {
@@ -82,7 +89,8 @@ export class MetadataService {
     const asked = { sandboxId, conditions, kind: 'updateSandbox', body };
     const versioned = (record: SandboxRecord) => checkVersion(record, conditions);
     const effect = (operation: Operation) => this.#apply({ caller, sandboxId, conditions, operation, versioned }, body);
-    const isBeyondHistory = body.expiresInMs !== undefined || body.network !== undefined;
+    const { metadata: _, expectMetadata: __, ...beyond } = body;
+    const isBeyondHistory = Object.values(beyond).some((value) => value !== undefined);
     return this.#mutate(caller, asked, { effect, view: (record) => this.#records.view(record), isBeyondHistory });
   }
 
@@ -175,17 +183,17 @@ export class MetadataService {
       const record = await this.#records.get(caller, sandboxId);
       checkGeneration(record, conditions);
       asked.versioned(record);
-      if (record.state.kind !== 'running') throw notRunning(record);
+      if (record.state.kind !== 'running' && record.state.kind !== 'paused') throw notRunning(record);
       await this.#records.checkLease(record, conditions);
       if (update.expectMetadata !== undefined) checkExpected(record.metadata, update.expectMetadata);
       const merge = mergeMetadata(record.metadata, update.metadata ?? {});
       const isMetadataChanged = Object.keys(merge.changes).length > 0;
       const isDeadlineChanged = update.expiresInMs !== undefined;
       const isNetworkChanged = update.network !== undefined && !isDeepStrictEqual(update.network, record.network);
-      if (!isMetadataChanged && !isDeadlineChanged && !isNetworkChanged) return record;
+      const automatic = automaticChanges(record, update);
+      const isChanged = isMetadataChanged || isDeadlineChanged || isNetworkChanged || Object.keys(automatic).length > 0;
+      if (!isChanged) return record;
       const nowMs = this.#context.clock.nowMs();
-      const expiresAtMs =
-        update.expiresInMs === undefined || update.expiresInMs === null ? null : nowMs + update.expiresInMs;
       const change = {
         sandboxId,
         metadataVersion: record.metadataVersion + 1,
@@ -199,7 +207,8 @@ export class MetadataService {
       ];
       return await this.#records.change(lane, record, {
         ...(isMetadataChanged && { metadata: merge.metadata }),
-        ...(isDeadlineChanged && { expiresAtMs }),
+        ...(isDeadlineChanged && deadlineOf(record, update.expiresInMs ?? null, nowMs)),
+        ...automatic,
         ...(isNetworkChanged && update.network && { network: update.network }),
         by: caller.keyId,
         operationId: operation.id,
@@ -214,13 +223,21 @@ export class MetadataService {
   }
 }
 
-function viewOf(record: SandboxRecord): MetadataView {
-  return { metadata: { ...record.metadata }, version: record.metadataVersion };
+/** Of what is paused, the time that it has left changes, which only the record knows. */
+function deadlineOf(record: SandboxRecord, expiresInMs: number | null, nowMs: number) {
+  if (record.state.kind === 'paused') return { state: { ...record.state, leftMs: expiresInMs } };
+  return { expiresAtMs: expiresInMs === null ? null : nowMs + expiresInMs };
 }
 
-export function notRunning(record: SandboxRecord): PlatformError {
-  const details = { state: record.state.kind };
-  return new PlatformError('sandbox_wrong_state', `Sandbox ${record.id} is ${record.state.kind}, not running.`, {
-    details,
-  });
+function automaticChanges(record: SandboxRecord, update: Update) {
+  const { onExpiry, autoResume, keepCheckpoints } = update;
+  return {
+    ...(onExpiry !== undefined && onExpiry !== record.onExpiry && { onExpiry }),
+    ...(autoResume !== undefined && autoResume !== record.autoResume && { autoResume }),
+    ...(keepCheckpoints !== undefined && keepCheckpoints !== record.keepCheckpoints && { keepCheckpoints }),
+  };
+}
+
+function viewOf(record: SandboxRecord): MetadataView {
+  return { metadata: { ...record.metadata }, version: record.metadataVersion };
 }

@@ -130,7 +130,10 @@ test('K21: keys are kept for a day, and then free', async () => {
 
 test('keys belong to a team', async () => {
   const first = await rig.createWith(key);
-  const other = { ...rig.caller, teamId: (await rig.control.who.createTeam(rig.caller, {}, { name: 'b' })).id };
+  const other = {
+    ...rig.caller,
+    teamId: (await rig.control.who.createTeam(rig.caller, {}, { name: 'b', diskBytes: null })).id,
+  };
   const body = routes.createSandbox.body.parse({});
   const second = await rig.control.sandboxes.create(other, key, body);
   expect(second.view.id).not.toBe(first.view.id);

@@ -1,6 +1,6 @@
 /**
  * Ports of sandboxes: what listens, what is exposed, and who is let in. An exposure is a row of the store that belongs to its sandbox; node and
- * sandbox know nothing of it, so it holds whether the sandbox runs or not, and never starts one.
+ * sandbox know nothing of it, so it holds whether the sandbox runs or not, and starts none that is stopped.
  *
  * The text of a token is derived from its id and the server's secret; the store has its hash. Giving an exposure another token id is what
  * revokes the earlier token.
@@ -23,7 +23,6 @@ import type { ExposureKey, ExposureRecord, SandboxRecord, Tables } from '../stor
 import type { Caller } from './caller.ts';
 import type { ControlContext } from './context.ts';
 import type { LeaseGate } from './lease-gate.ts';
-import { notRunning } from './metadata.ts';
 import type { Mutations } from './mutations.ts';
 import { PreviewAdmissions } from './preview-admissions.ts';
 import { appendEvents, checkGeneration, notFound, type SandboxRecords } from './sandbox-records.ts';
@@ -84,7 +83,7 @@ export class Ports {
   async open(caller: Caller, key: ExposureKey, conditions: Conditions, signal: AbortSignal): Promise<ByteConnection> {
     const record = await this.#records.get(caller, key.sandboxId);
     checkGeneration(record, conditions);
-    return await this.#open(record, key.port, signal);
+    return await this.#open(await this.#records.running(record, conditions), key.port, signal);
   }
 
   async expose(
@@ -136,24 +135,24 @@ export class Ports {
 
   /**
    * Lets a visitor of a preview in, who is nobody's caller: what is not exposed and what does not exist are the same to it. Refuses while the
-   * sandbox does not run.
+   * sandbox does not run, unless it is paused and set to be resumed by traffic.
    */
   async admit(key: ExposureKey, token: string | undefined): Promise<PreviewAdmission> {
     for (;;) {
       const revocations = this.#revocations;
       const found = await this.#lookUp(key);
+      checkToken(found.exposure, token);
+      if (found.sandbox !== undefined && found.sandbox.state.kind !== 'running') {
+        await this.#records.running(found.sandbox, {});
+        continue;
+      }
       // What was read before a revocation must let nobody in after it: it would be told of none. From here to the entry nothing is awaited.
-      if (revocations === this.#revocations) return this.#enter(key, token, found);
+      if (revocations === this.#revocations) return this.#enter(key, found);
     }
   }
 
-  #enter(key: ExposureKey, token: string | undefined, { exposure, sandbox }: Found): PreviewAdmission {
-    if (exposure === undefined || sandbox === undefined) throw notExposed();
-    if (!exposure.isPublic && !isTokenOf(exposure, token)) {
-      const message = `This preview needs its token${token === undefined ? '' : ', and this one is not valid'}.`;
-      throw new PlatformError('preview_token_invalid', message);
-    }
-    if (sandbox.state.kind !== 'running') throw notRunning(sandbox);
+  #enter(key: ExposureKey, { sandbox }: Found): PreviewAdmission {
+    if (sandbox === undefined) throw notExposed();
     const { revoked, leave } = this.#admissions.enter(key);
     return {
       life: lifeOf(sandbox),
@@ -171,7 +170,6 @@ export class Ports {
   }
 
   async #open(record: SandboxRecord, port: number, signal: AbortSignal): Promise<ByteConnection> {
-    if (record.state.kind !== 'running') throw notRunning(record);
     const order = { ...lifeOf(record), port };
     return await this.#context.nodes.call(record.nodeId, (node) => node.openPort(order, signal));
   }
@@ -245,6 +243,13 @@ export class Ports {
 /** Whether somebody who was let in before would not be any more. */
 function isNarrower(before: ExposureRecord, after: ExposureRecord | null): boolean {
   return after === null || before.tokenId !== after.tokenId || (before.isPublic && !after.isPublic);
+}
+
+function checkToken(exposure: ExposureRecord | undefined, token: string | undefined): void {
+  if (exposure === undefined) throw notExposed();
+  if (exposure.isPublic || isTokenOf(exposure, token)) return;
+  const message = `This preview needs its token${token === undefined ? '' : ', and this one is not valid'}.`;
+  throw new PlatformError('preview_token_invalid', message);
 }
 
 function isTokenOf(exposure: ExposureRecord, token: string | undefined): boolean {

@@ -26,7 +26,6 @@ import type { Caller } from './caller.ts';
 import type { ControlContext } from './context.ts';
 import { bytesOf, checkCommand } from './execution.ts';
 import type { LeaseGate } from './lease-gate.ts';
-import { notRunning } from './metadata.ts';
 import type { Mutations, Operation } from './mutations.ts';
 import { itemViewOf, parseOutputCursor, parseSignal, processViewOf, writeOutputCursor } from './process-views.ts';
 import { checkEnvironment } from './sandbox-creation.ts';
@@ -221,8 +220,7 @@ export class Processes {
     query: QueryOf<Routes['probePort']>,
     signal: AbortSignal,
   ): Promise<PortReport> {
-    const record = await this.#inLife(caller, params.sandboxId, conditions);
-    if (record.state.kind !== 'running') throw notRunning(record);
+    const record = await this.#records.running(await this.#inLife(caller, params.sandboxId, conditions), conditions);
     const family = query.family === undefined ? null : query.family === '4' ? 4 : 6;
     const { timeoutMs, path: httpPath = null } = query;
     const order = { ...lifeOrderOf(record), port: params.port, family, httpPath, timeoutMs } as const;
@@ -257,8 +255,7 @@ export class Processes {
   }
 
   async #running(caller: Caller, sandboxId: SandboxId, conditions: Conditions): Promise<SandboxRecord> {
-    const record = await this.#inLife(caller, sandboxId, conditions);
-    if (record.state.kind !== 'running') throw notRunning(record);
+    const record = await this.#records.running(await this.#inLife(caller, sandboxId, conditions), conditions);
     await this.#records.checkLease(record, conditions);
     return record;
   }

@@ -102,6 +102,10 @@ test('K45: a record without a sandbox is lost when it is not young; a node that 
 
 // ---- for any input
 
+const beforeRestore = { state: { kind: 'running' }, generation: 1, expiresAtMs: null } as const;
+function pausedIn(mode: 'memory' | 'files') {
+  return { kind: 'paused', mode, reason: 'requested', atMs: 1, leftMs: null } as const;
+}
 const stateOf = fc.oneof(
   fc.constant<SandboxState>({ kind: 'running' }),
   fc.constantFrom<SandboxState>(
@@ -113,6 +117,13 @@ const stateOf = fc.oneof(
     { kind: 'stopping', reason: 'requested', untilMs: future },
     { kind: 'stopped', reason: 'requested', atMs: 1 },
     { kind: 'stopped', reason: 'lost', atMs: 1 },
+    { kind: 'pausing', mode: 'memory', expiresAtMs: null, untilMs: future },
+    { kind: 'pausing', mode: 'files', expiresAtMs: null, untilMs: nowMs - 1 },
+    pausedIn('memory'),
+    pausedIn('files'),
+    { kind: 'resuming', paused: pausedIn('memory'), untilMs: future },
+    { kind: 'resuming', paused: pausedIn('files'), untilMs: nowMs - 1 },
+    { kind: 'restoring', checkpointId: newId('checkpoint'), before: beforeRestore, untilMs: future },
     { kind: 'deleting', untilMs: nowMs - 1 },
     { kind: 'failed', why: 'no room' },
   ),
@@ -125,9 +136,14 @@ const side = fc.record({
 });
 const pair = fc.record({
   record: fc.option(fc.record({ state: stateOf, isYoung: fc.boolean(), side })),
-  node: fc.option(fc.record({ isRunning: fc.boolean(), isOurs: fc.boolean(), side })),
+  node: fc.option(fc.record({ lifeKind: fc.constantFrom('running', 'paused', 'ended'), isOurs: fc.boolean(), side })),
   isLeased: fc.boolean(),
 });
+const lives = {
+  running: { kind: 'running' },
+  paused: { kind: 'paused', atMs: 1 },
+  ended: { kind: 'ended', reason: 'crashed', atMs: 1 },
+} as const;
 type Side = { generation: number; version: number; value: string; leaseHeld: boolean };
 
 function build(pairs: readonly (typeof pair extends fc.Arbitrary<infer Value> ? Value : never)[]): ReconcileInput {
@@ -145,12 +161,10 @@ function build(pairs: readonly (typeof pair extends fc.Arbitrary<infer Value> ? 
       records.push({ ...base, ...settle(ours), generation, version, state, updatedAtMs });
     }
     if (one.node !== null) {
-      const { isRunning, isOurs, side: theirs } = one.node;
+      const { lifeKind, isOurs, side: theirs } = one.node;
       const { generation, version } = theirs;
       const like = { ...base, ...settle(theirs), generation, version, teamId: isOurs ? teamId : strangers };
-      const life = isRunning
-        ? ({ kind: 'running' } as const)
-        : ({ kind: 'ended', reason: 'crashed', atMs: 1 } as const);
+      const life = lives[lifeKind];
       sandboxes.push(nodeSandbox(like, { life }));
     }
   }
@@ -174,6 +188,10 @@ function apply(input: ReconcileInput, action: Action): ReconcileInput {
   };
   const endOnNode = () =>
     its && sandboxes.set(id, { ...its, life: { kind: 'ended', reason: 'requested', atMs: nowMs } });
+  const beginOnNode = () => {
+    apply({ state: { kind: 'running' } });
+    sandboxes.set(id, { ...sandboxes.get(id)!, generation: own!.generation, life: { kind: 'running' } });
+  };
   const effects: Record<Action['kind'], () => unknown> = {
     confirm: () => put({ state: { kind: 'running' } }),
     abandon: () => {
@@ -187,22 +205,38 @@ function apply(input: ReconcileInput, action: Action): ReconcileInput {
       endOnNode();
       put({ state: { kind: 'stopped', reason: 'requested', atMs: 1 } });
     },
+    'finish-pause': () => {
+      const { mode } = own!.state as Extract<SandboxState, { kind: 'pausing' }>;
+      if (mode === 'files') endOnNode();
+      else sandboxes.set(id, { ...its!, life: { kind: 'paused', atMs: 1 } });
+      put({ state: { kind: 'paused', mode, reason: 'requested', atMs: 1, leftMs: null } });
+    },
+    'note-pause': () => {
+      const mode = own!.state.kind === 'pausing' ? own!.state.mode : 'memory';
+      put({ state: { kind: 'paused', mode, reason: 'requested', atMs: 1, leftMs: null } });
+    },
+    'finish-resume': () => beginOnNode(),
+    'finish-restore': () => beginOnNode(),
     'finish-delete': () => records.delete(id) && sandboxes.delete(id),
     'take-settings': () => {
       const { metadata, leaseHeld } = its!.settings;
       const { generation } = its!;
       const wasStopped = own!.state.kind === 'stopped' || own!.state.kind === 'stopping';
-      const isLater = generation > own!.generation && its!.life.kind === 'running';
-      const state: SandboxState = wasStopped && isLater ? { kind: 'running' } : own!.state;
+      const isLater = generation > own!.generation && its!.life.kind !== 'ended';
+      const isResumed = own!.state.kind === 'paused' && its!.life.kind === 'running';
+      const state: SandboxState = isResumed || (wasStopped && isLater) ? { kind: 'running' } : own!.state;
       const version = Math.max(its!.version, own!.version + 1);
       records.set(id, { ...own!, state, generation, metadata, leaseHeld, version, updatedAtMs: nowMs });
     },
     'give-settings': () => apply({}),
-    'release-lease': () => (own!.state.kind === 'running' ? apply({ leaseHeld: false }) : put({ leaseHeld: false })),
+    'release-lease': () =>
+      own!.state.kind === 'running' || (own!.state.kind === 'paused' && own!.state.mode === 'memory')
+        ? apply({ leaseHeld: false })
+        : put({ leaseHeld: false }),
     adopt: () => {
       const { settings, generation, version, spec, life, mark } = its!;
       const state: SandboxState =
-        life.kind === 'running' ? { kind: 'running' } : { kind: 'stopped', reason: life.reason, atMs: life.atMs };
+        life.kind !== 'ended' ? { kind: 'running' } : { kind: 'stopped', reason: life.reason, atMs: life.atMs };
       const { metadata, leaseHeld, leaseToken, metadataVersion, expiresAtMs } = settings;
       const rebuilt = { generation, version, spec, metadata, leaseHeld, leaseToken, metadataVersion, expiresAtMs };
       records.set(id, sandboxRecord({ ...old, ...rebuilt, id, state, teamId: mark.teamId as TeamId }));

@@ -6,9 +6,11 @@
  *  - Nothing that runs is ever killed for want of a record: it is adopted, or listed.
  *  - A transition is left to whoever works on it until its deadline has passed, except where the node shows its end.
  */
+import { isDeepStrictEqual } from 'node:util';
 import type { NodeId, NodeSandbox, QuarantinedSandbox, SandboxId, StopReason } from '../protocol/index.ts';
 import type { SandboxRecord } from '../store/index.ts';
 import { transitionDeadline } from './lifecycle.ts';
+import { automaticOf, settingsOf } from './sandbox-records.ts';
 
 export interface NodeReport {
   readonly nodeId: NodeId;
@@ -38,6 +40,12 @@ export type ActionKind =
   | 'lose'
   /** A stop that was begun and not finished. */
   | 'finish-stop'
+  /** A pause, resume or restore that was begun and not finished. */
+  | 'finish-pause'
+  | 'finish-resume'
+  | 'finish-restore'
+  /** The node has paused it, as was begun or because its deadline came. */
+  | 'note-pause'
   | 'finish-delete'
   /** The node has newer settings than the record: we died between the two. Or a later life: the store was put back. */
   | 'take-settings'
@@ -102,7 +110,7 @@ export function compare(
     case 'creating':
     case 'starting': {
       if (sandbox !== undefined && isThisLife) {
-        if (sandbox.life.kind === 'running') return act('confirm', 'The node has it complete.');
+        if (sandbox.life.kind !== 'ended') return act('confirm', 'The node has it complete.');
         return act('end', 'It ended before it was confirmed.', sandbox.life.reason);
       }
       return isOverdue ? act('abandon', 'It was not made in time, and the node does not have it.') : [];
@@ -114,7 +122,13 @@ export function compare(
       }
       if (!isThisLife) return act('lose', `The node has generation ${sandbox.generation}.`, 'lost');
       if (sandbox.life.kind === 'ended') return act('end', 'Its life has ended on the node.', sandbox.life.reason);
+      if (sandbox.life.kind === 'paused') return act('note-pause', 'The node has paused it.');
       return compareSettings(record, sandbox, input, act);
+    case 'pausing':
+    case 'paused':
+    case 'resuming':
+    case 'restoring':
+      return comparePaused(record, sandbox, input, act);
     case 'stopping':
       if (sandbox === undefined || (isThisLife && sandbox.life.kind === 'ended')) {
         return act('end', 'No process of it is left.', record.state.reason);
@@ -123,22 +137,74 @@ export function compare(
     case 'deleting':
       return act('finish-delete', 'A deletion was begun and not finished.');
     case 'stopped':
-      if (isThisLife && sandbox?.life.kind === 'running') {
+      if (sandbox !== undefined && isThisLife && sandbox.life.kind !== 'ended') {
         if (record.state.reason === 'lost') return act('find', 'It was taken for lost, and the node runs it.');
         return act('stop-on-node', 'It is recorded as stopped, and the node runs it.');
       }
-      if (record.leaseHeld && !input.leased.has(record.id)) return act('release-lease', 'Nobody holds the lease.');
-      return [];
+      return unheld(record, input, act);
     case 'failed':
       return sandbox === undefined ? [] : act('remove', 'It failed to be made, and the node has something of it.');
   }
+}
+
+type Act = (kind: ActionKind, reason: string, stopReason?: StopReason) => Action[];
+
+/** Of a record that is paused, on the way there or back, or being restored. */
+function comparePaused(
+  record: SandboxRecord,
+  sandbox: NodeSandbox | undefined,
+  input: Pick<ReconcileInput, 'leased' | 'nowMs' | 'youngMs'>,
+  act: Act,
+): Action[] {
+  const { state } = record;
+  if (sandbox === undefined) {
+    const isYoung = state.kind === 'paused' && record.updatedAtMs > input.nowMs - input.youngMs;
+    return isYoung ? [] : act('lose', 'The node does not have it.', 'lost');
+  }
+  const { life } = sandbox;
+  const isThisLife = sandbox.generation === record.generation;
+  switch (state.kind) {
+    case 'pausing':
+      if (!isThisLife) return act('lose', `The node has generation ${sandbox.generation}.`, 'lost');
+      if (life.kind === 'ended') {
+        const isAsked = state.mode === 'files' && life.reason === 'requested';
+        if (isAsked) return act('note-pause', 'No process of it is left.');
+        return act('end', 'Its life has ended on the node.', life.reason);
+      }
+      if (life.kind === 'paused' && state.mode === 'memory') return act('note-pause', 'The node has paused it.');
+      return act('finish-pause', 'A pause was begun and not finished.');
+    case 'paused':
+      if (state.mode === 'files') {
+        if (isThisLife && life.kind !== 'ended') return act('stop-on-node', 'No process of it is to be left.');
+        return unheld(record, input, act);
+      }
+      if (!isThisLife) return act('lose', `The node has generation ${sandbox.generation}.`, 'lost');
+      if (life.kind === 'ended') return act('end', 'Its life has ended on the node.', life.reason);
+      if (life.kind === 'running' && sandbox.version <= record.version) {
+        return act('find', 'It is recorded as paused, and the node runs it.');
+      }
+      return compareSettings(record, sandbox, input, act);
+    case 'resuming':
+      if (!isThisLife) return act('finish-resume', 'A resume was begun and not finished.');
+      if (life.kind === 'ended') return act('end', 'Its life has ended on the node.', life.reason);
+      if (life.kind === 'running') return act('confirm', 'The node runs it.');
+      return act('finish-resume', 'A resume was begun and not finished.');
+    default:
+      if (!isThisLife) return act('finish-restore', 'A restore was begun and not finished.');
+      if (life.kind === 'ended') return act('end', 'It ended before it was confirmed.', life.reason);
+      return act('confirm', 'The node runs the restored life.');
+  }
+}
+
+function unheld(record: SandboxRecord, input: Pick<ReconcileInput, 'leased'>, act: Act): Action[] {
+  return record.leaseHeld && !input.leased.has(record.id) ? act('release-lease', 'Nobody holds the lease.') : [];
 }
 
 function compareSettings(
   record: SandboxRecord,
   sandbox: NodeSandbox,
   input: Pick<ReconcileInput, 'leased'>,
-  act: (kind: ActionKind, reason: string) => Action[],
+  act: Act,
 ): Action[] {
   if (sandbox.version > record.version) {
     return act('take-settings', `The node has version ${sandbox.version}, the record ${record.version}.`);
@@ -150,10 +216,10 @@ function compareSettings(
     settings.leaseToken === record.leaseToken &&
     settings.leaseHeld === record.leaseHeld &&
     JSON.stringify(settings.network) === JSON.stringify(record.network) &&
+    isDeepStrictEqual(automaticOf(settings), automaticOf(settingsOf(record, settings.change))) &&
     sameMap(settings.metadata, record.metadata);
   if (!isSame) return act('give-settings', `The node has version ${sandbox.version}, the record ${record.version}.`);
-  if (record.leaseHeld && !input.leased.has(record.id)) return act('release-lease', 'Nobody holds the lease.');
-  return [];
+  return unheld(record, input, act);
 }
 
 function unrecorded(sandbox: NodeSandbox, nodeId: NodeId, input: ReconcileInput): Action {

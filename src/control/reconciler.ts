@@ -17,6 +17,7 @@ import type { ControlContext } from './context.ts';
 import { pause } from './pause.ts';
 import { type Action, compare, type NodeReport, type ReconcileInput, reconcile } from './reconcile.ts';
 import type { Repairs } from './repairs.ts';
+import type { Retention } from './retention.ts';
 import type { Lane } from './sandbox-lanes.ts';
 import type { SandboxRecords } from './sandbox-records.ts';
 
@@ -29,6 +30,7 @@ const reconnectMs = 500;
 export interface ReconcilerParts {
   readonly records: SandboxRecords;
   readonly repairs: Repairs;
+  readonly retention: Retention;
   readonly isLeased: (sandboxId: SandboxId) => boolean;
 }
 
@@ -83,8 +85,10 @@ export class Reconciler {
     const actions = reconcile(input);
     this.#markCompared(input, actions);
     if (!options.dryRun) await this.#carryOut(actions);
+    const checkpoints = await this.#parts.retention.run(options);
     return {
       actions: actions.map(({ kind, sandboxId, nodeId, reason }) => ({ kind, sandboxId, nodeId, reason })),
+      checkpoints,
       quarantined: input.reports.flatMap((report) =>
         report.quarantined.map((one) => ({ nodeId: report.nodeId, ...one })),
       ),
@@ -101,7 +105,9 @@ export class Reconciler {
       const [action] = compare(record, sandbox, await this.#facts());
       if (action === undefined) {
         // A late message of the change that went wrong must find a newer version on the node.
-        if (options.isInDoubt && record.state.kind === 'running') await this.#parts.repairs.fence(lane, record);
+        const { kind } = record.state;
+        if (options.isInDoubt && (kind === 'running' || kind === 'paused'))
+          await this.#parts.repairs.fence(lane, record);
         return;
       }
       await this.#take(lane, action, record, sandbox);

@@ -7,6 +7,7 @@ import {
   type NodeSandbox,
   type SandboxId,
   type SandboxState,
+  type StateKind,
   type TeamId,
 } from '../protocol/index.ts';
 import type { MetadataChange, SandboxRecord } from '../store/index.ts';
@@ -14,10 +15,14 @@ import type { ControlContext } from './context.ts';
 import { nextSandboxState, transitionDeadline } from './lifecycle.ts';
 import type { Action } from './reconcile.ts';
 import type { Lane } from './sandbox-lanes.ts';
-import { appendEvents, type SandboxRecords } from './sandbox-records.ts';
+import { type ChangeMark, deadlineAfter, type SandboxPauses } from './sandbox-pauses.ts';
+import { appendEvents, automaticOf, type SandboxRecords } from './sandbox-records.ts';
+import type { SandboxRestores } from './sandbox-restores.ts';
 
 export interface RepairParts {
   readonly records: SandboxRecords;
+  readonly pauses: SandboxPauses;
+  readonly restores: SandboxRestores;
   readonly finishDelete: (lane: Lane, record: SandboxRecord) => Promise<void>;
   readonly releaseLease: (lane: Lane, record: SandboxRecord) => Promise<void>;
   /** The node knows of no lease that the record says is held, or of another one. */
@@ -52,6 +57,14 @@ export class Repairs {
         return await this.#end(lane, record, action, sandbox);
       case 'finish-stop':
         return await this.#finishStop(lane, record);
+      case 'finish-pause':
+        return await unlessRefused(this.#parts.pauses.finishPause(lane, record, repeat));
+      case 'finish-resume':
+        return await unlessRefused(this.#parts.pauses.finishResume(lane, record, repeat));
+      case 'finish-restore':
+        return await unlessRefused(this.#parts.restores.finishRestore(lane, record, repeat));
+      case 'note-pause':
+        return await this.#notePause(lane, record, sandbox);
       case 'finish-delete':
         return await this.#parts.finishDelete(lane, record);
       case 'take-settings':
@@ -95,8 +108,7 @@ export class Repairs {
         nodeId,
         name: namesake === undefined ? mark.name : null,
         spec: sandbox.spec,
-        state:
-          life.kind === 'running' ? { kind: 'running' } : { kind: 'stopped', reason: life.reason, atMs: life.atMs },
+        state: life.kind === 'ended' ? { kind: 'stopped', reason: life.reason, atMs: life.atMs } : { kind: 'running' },
         generation: sandbox.generation,
         version: sandbox.version,
         metadata: settings.metadata,
@@ -105,6 +117,7 @@ export class Repairs {
         leaseToken: settings.leaseToken,
         leaseHeld: settings.leaseHeld,
         network: settings.network,
+        ...automaticOf(settings),
         createdAtMs: mark.createdAtMs,
         createdBy: mark.createdBy as KeyId,
         userId: null,
@@ -130,6 +143,7 @@ export class Repairs {
 
   async #confirm(lane: Lane, record: SandboxRecord): Promise<void> {
     const isNew = record.state.kind === 'creating';
+    const kind = confirmedKinds[record.state.kind] ?? 'sandbox.started';
     const confirmed = this.#parts.records.after(record, { kind: 'confirmed' });
     const change: MetadataChange = {
       sandboxId: record.id,
@@ -141,7 +155,7 @@ export class Repairs {
     };
     await this.#parts.records.commit(lane, {
       record: confirmed,
-      events: [{ kind: isNew ? 'sandbox.created' : 'sandbox.started', data: { by: 'reconcile' } }],
+      events: [{ kind, data: { by: 'reconcile' } }],
       ...(isNew && { also: (tables) => tables.history.append(change) }),
     });
   }
@@ -197,6 +211,7 @@ export class Repairs {
       leaseToken: settings.leaseToken,
       leaseHeld: settings.leaseHeld,
       network: settings.network,
+      ...automaticOf(settings),
       updatedAtMs: clock.nowMs(),
     };
     const { by, atMs, operationId } = settings.change;
@@ -226,8 +241,17 @@ export class Repairs {
     if (record.leaseHeld && isAnotherLease) this.#parts.leaseGone(record.id);
   }
 
+  /** At its deadline, or as was asked by somebody who did not live to record it. */
+  async #notePause(lane: Lane, record: SandboxRecord, sandbox: NodeSandbox | undefined): Promise<void> {
+    const life = sandbox?.life;
+    const atMs = life !== undefined && 'atMs' in life ? life.atMs : this.#context.clock.nowMs();
+    const reason = record.state.kind === 'pausing' ? 'requested' : 'expired';
+    await this.#parts.pauses.recordPaused(lane, record, { atMs, reason });
+  }
+
   async #find(lane: Lane, record: SandboxRecord): Promise<void> {
-    const found = this.#parts.records.after(record, { kind: 'found' });
+    const expiresAtMs = deadlineAfter(record, undefined, this.#context.clock.nowMs());
+    const found = { ...this.#parts.records.after(record, { kind: 'found' }), expiresAtMs };
     await this.#parts.records.commit(lane, { record: found, events: [{ kind: 'sandbox.found' }] });
   }
 
@@ -242,9 +266,28 @@ export class Repairs {
   }
 }
 
-/** A stop that the record tells of was of an earlier life than the one that the node runs. */
+/** By whom what was interrupted is finished. */
+const repeat: ChangeMark = { by: 'reconcile', operationId: null, isRepeat: true };
+
+const confirmedKinds: Partial<Record<StateKind, string>> = {
+  creating: 'sandbox.created',
+  resuming: 'sandbox.resumed',
+  restoring: 'sandbox.restored',
+};
+
+/** A refusal is recorded by whoever was refused: the sandbox is settled, as it was before. */
+async function unlessRefused(work: Promise<SandboxRecord>): Promise<void> {
+  try {
+    await work;
+  } catch (error) {
+    if (!isPlatformError(error) || error.retry !== 'never' || error.code === 'internal') throw error;
+  }
+}
+
+/** A stop or pause that the record tells of was of an earlier life, or version, than what the node runs. */
 function stateOnNode(record: SandboxRecord, sandbox: NodeSandbox): SandboxState {
   const { state } = record;
+  if (state.kind === 'paused' && sandbox.life.kind === 'running') return nextSandboxState(state, { kind: 'found' });
   if (sandbox.generation === record.generation || sandbox.life.kind === 'ended') return state;
   if (state.kind === 'stopped') return nextSandboxState(state, { kind: 'found' });
   if (state.kind === 'stopping') return nextSandboxState(state, { kind: 'stayed' });

@@ -12,13 +12,15 @@ import {
   type SandboxId,
   type SandboxView,
 } from '../protocol/index.ts';
-import type { SandboxRecord } from '../store/index.ts';
+import type { CheckpointRecord, SandboxRecord } from '../store/index.ts';
 import type { Caller } from './caller.ts';
+import type { Checkpoints } from './checkpoints.ts';
 import type { ControlContext } from './context.ts';
 import { checkMetadata, dropEmpty } from './metadata-rules.ts';
 import type { Mutations, Operation } from './mutations.ts';
 import type { Lane } from './sandbox-lanes.ts';
 import { promisesNoChange, type SandboxRecords, settingsOf } from './sandbox-records.ts';
+import type { TeamDisk } from './team-disk.ts';
 
 export interface Created {
   readonly view: SandboxView;
@@ -26,22 +28,35 @@ export interface Created {
   readonly created: boolean;
 }
 
+const defaultTemplate = 'host';
+
 type CreateBody = BodyOf<typeof routes.createSandbox>;
+
+interface CreationParts {
+  readonly records: SandboxRecords;
+  readonly mutations: Mutations;
+  readonly checkpoints: Checkpoints;
+  readonly disk: TeamDisk;
+}
 
 export class SandboxCreation {
   readonly #context: ControlContext;
   readonly #records: SandboxRecords;
   readonly #mutations: Mutations;
+  readonly #checkpoints: Checkpoints;
+  readonly #disk: TeamDisk;
 
-  constructor(context: ControlContext, parts: { records: SandboxRecords; mutations: Mutations }) {
+  constructor(context: ControlContext, parts: CreationParts) {
     this.#context = context;
     this.#records = parts.records;
     this.#mutations = parts.mutations;
+    this.#checkpoints = parts.checkpoints;
+    this.#disk = parts.disk;
   }
 
   async create(caller: Caller, conditions: Conditions, body: CreateBody): Promise<Created> {
-    checkMetadata(body.metadata);
-    checkEnvironment(body.env);
+    checkMetadata(body.metadata ?? {});
+    checkEnvironment(body.env ?? {});
     if (body.ifExists === 'get' && body.name === undefined) {
       throw new PlatformError('invalid_request', '`ifExists: "get"` needs a name to look for.', {
         details: { path: 'name' },
@@ -58,6 +73,11 @@ export class SandboxCreation {
     });
   }
 
+  /** For one of many that are made under one key: what the record and the node have is the answer, what is missing is made. */
+  createOnce(caller: Caller, body: CreateBody, operation: Operation): Promise<Created> {
+    return this.#resumeCreate(caller, body, operation);
+  }
+
   async #createOrGet(caller: Caller, body: CreateBody, operation: Operation): Promise<Created> {
     const sandboxId = operation.subjectId as SandboxId;
     for (;;) {
@@ -67,7 +87,7 @@ export class SandboxCreation {
       }
       try {
         const record = await this.#context.lanes.run(sandboxId, (lane) =>
-          this.#createInLane(lane, caller, body, operation),
+          this.#fromSource(caller, body, (source) => this.#createInLane(lane, caller, body, { operation, source })),
         );
         return { view: await this.#records.view(record), created: true };
       } catch (error) {
@@ -93,29 +113,58 @@ export class SandboxCreation {
     }
   }
 
-  async #createInLane(lane: Lane, caller: Caller, body: CreateBody, operation: Operation): Promise<SandboxRecord> {
+  /** The checkpoint that it is to begin with is there until it is made. */
+  #fromSource<Result>(
+    caller: Caller,
+    body: CreateBody,
+    work: (source: CheckpointRecord | undefined) => Promise<Result>,
+  ): Promise<Result> {
+    const { checkpoint, template } = body;
+    if (checkpoint === undefined) return work(undefined);
+    return this.#checkpoints.using(caller, checkpoint, async (source) => {
+      if (template !== undefined && template !== source.spec.template) {
+        const message = `The checkpoint is of the template "${source.spec.template}", and only fits that.`;
+        throw new PlatformError('invalid_request', message, { details: { path: 'template' } });
+      }
+      return await work(source);
+    });
+  }
+
+  async #createInLane(
+    lane: Lane,
+    caller: Caller,
+    body: CreateBody,
+    how: { operation: Operation; source: CheckpointRecord | undefined },
+  ): Promise<SandboxRecord> {
+    const { operation, source } = how;
     const { store, clock, settings, nodes, faults } = this.#context;
     const nowMs = clock.nowMs();
+    const limits = { ...(source?.spec.limits ?? settings.defaultLimits), ...withoutUndefined(body.limits) };
+    await this.#disk.admit(caller.teamId, limits.diskBytes ?? 0);
     const record: SandboxRecord = {
       id: lane.sandboxId,
       teamId: caller.teamId,
-      nodeId: nodes.choose(),
+      // Files lie where they were made.
+      nodeId: source?.nodeId ?? nodes.choose(),
       name: body.name ?? null,
       spec: {
-        template: body.template,
-        limits: { ...settings.defaultLimits, ...withoutUndefined(body.limits) },
-        env: body.env,
-        noNewPrivileges: body.noNewPrivileges,
+        template: body.template ?? source?.spec.template ?? defaultTemplate,
+        limits,
+        env: body.env ?? source?.spec.env ?? {},
+        noNewPrivileges: body.noNewPrivileges ?? source?.spec.noNewPrivileges ?? false,
       },
-      state: { kind: 'creating', untilMs: nowMs + settings.transitionMs },
+      state: { kind: 'creating', untilMs: nowMs + settings.transitionMs, ...(source && { from: source.id }) },
       generation: 1,
       version: 1,
-      metadata: dropEmpty(body.metadata),
+      metadata: body.metadata === undefined ? (source?.metadata ?? {}) : dropEmpty(body.metadata),
       metadataVersion: 1,
       expiresAtMs: body.expiresInMs === null ? null : nowMs + body.expiresInMs,
       leaseToken: 0,
       leaseHeld: false,
-      network: body.network ?? settings.defaultNetwork,
+      network: body.network ?? source?.network ?? settings.defaultNetwork,
+      onExpiry: body.onExpiry,
+      autoResume: body.autoResume,
+      keepCheckpoints: body.keepCheckpoints,
       createdAtMs: nowMs,
       createdBy: caller.keyId,
       userId: caller.userId,
@@ -144,6 +193,7 @@ export class SandboxCreation {
       sandboxId: record.id,
       generation: record.generation,
       version: record.version,
+      fromCheckpoint: record.state.kind === 'creating' ? (record.state.from ?? null) : null,
       mark: {
         sandboxId: record.id,
         teamId: record.teamId,

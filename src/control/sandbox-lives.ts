@@ -6,7 +6,7 @@ import {
   type BodyOf,
   type Conditions,
   isPlatformError,
-  PlatformError,
+  type PlatformError,
   type routes,
   type SandboxId,
   type SandboxView,
@@ -16,34 +16,23 @@ import type { Caller } from './caller.ts';
 import type { ControlContext } from './context.ts';
 import type { LeaseGate } from './lease-gate.ts';
 import { vacateRow } from './lease-rows.ts';
+import { type LifeChanges, overtaken } from './life-changes.ts';
 import type { Mutations, Operation } from './mutations.ts';
 import type { Lane } from './sandbox-lanes.ts';
 import {
   appendEvents,
   checkGeneration,
   checkVersion,
-  lifeIn,
   promisesNoChange,
   type SandboxRecords,
   settingsOf,
 } from './sandbox-records.ts';
 
-interface Asked {
-  readonly caller: Caller;
-  readonly sandboxId: SandboxId;
-  readonly conditions: Conditions;
-  readonly kind: string;
-  readonly body: unknown;
-}
-
-interface LifeWork {
-  readonly effect: (lane: Lane, record: SandboxRecord, operation: Operation) => Promise<SandboxRecord>;
-  /** What is left of one that was interrupted in this generation; undefined: it was never begun. */
-  readonly rest: (
-    lane: Lane,
-    record: SandboxRecord,
-    begun: { operation: Operation; generation: number },
-  ) => Promise<SandboxRecord | undefined>;
+interface LivesParts {
+  readonly records: SandboxRecords;
+  readonly mutations: Mutations;
+  readonly gate: LeaseGate;
+  readonly changes: LifeChanges;
 }
 
 export class SandboxLives {
@@ -51,10 +40,12 @@ export class SandboxLives {
   readonly #records: SandboxRecords;
   readonly #mutations: Mutations;
   readonly #gate: LeaseGate;
+  readonly #changes: LifeChanges;
   #deleted: (sandboxId: SandboxId) => void = () => {};
 
-  constructor(context: ControlContext, parts: { records: SandboxRecords; mutations: Mutations; gate: LeaseGate }) {
+  constructor(context: ControlContext, parts: LivesParts) {
     this.#context = context;
+    this.#changes = parts.changes;
     this.#records = parts.records;
     this.#mutations = parts.mutations;
     this.#gate = parts.gate;
@@ -71,7 +62,7 @@ export class SandboxLives {
     conditions: Conditions,
     body: BodyOf<typeof routes.stopSandbox>,
   ): Promise<SandboxView> {
-    return this.#changeLife(
+    return this.#changes.run(
       { caller, sandboxId, conditions, kind: 'stopSandbox', body },
       {
         effect: (lane, record) => this.#stop(lane, record, body.graceMs),
@@ -123,7 +114,7 @@ export class SandboxLives {
     body: BodyOf<typeof routes.startSandbox>,
   ): Promise<SandboxView> {
     const by = caller.keyId;
-    return this.#changeLife(
+    return this.#changes.run(
       { caller, sandboxId, conditions, kind: 'startSandbox', body },
       {
         effect: async (lane, record, operation) => {
@@ -272,43 +263,4 @@ export class SandboxLives {
     events.notify();
     this.#deleted(record.id);
   }
-
-  #changeLife(asked: Asked, work: LifeWork): Promise<SandboxView> {
-    const { caller, sandboxId, conditions, kind, body } = asked;
-    const enter = (change: (lane: Lane, record: SandboxRecord) => Promise<SandboxRecord>) =>
-      this.#gate.pass(sandboxId, conditions, async () => {
-        await this.#records.get(caller, sandboxId);
-        const record = await this.#context.lanes.run(sandboxId, async (lane) =>
-          change(lane, await this.#records.get(caller, sandboxId)),
-        );
-        return await this.#records.view(record);
-      });
-    const checked = async (lane: Lane, record: SandboxRecord, operation: Operation) => {
-      await this.#records.check(record, conditions);
-      return await work.effect(lane, record, operation);
-    };
-    return this.#mutations.run({
-      caller,
-      kind,
-      conditions,
-      request: { sandboxId, body },
-      about: (tables) => lifeIn(tables, sandboxId),
-      effect: (operation) => enter((lane, record) => checked(lane, record, operation)),
-      // What was begun was admitted, and has itself changed version and generation: only what never was is checked.
-      resume: (operation) =>
-        enter(async (lane, record) => {
-          const begun = { operation, generation: generationOf(operation) };
-          return (await work.rest(lane, record, begun)) ?? (await checked(lane, record, operation));
-        }),
-    });
-  }
-}
-
-function generationOf(operation: Operation): number {
-  return Number(operation.subjectId?.split(' ')[1]);
-}
-
-function overtaken(operation: Operation, why: string): PlatformError {
-  const message = `This was interrupted before it could be answered, and is not done again. ${why}`;
-  return new PlatformError('operation_in_doubt', message, { details: { operationId: operation.id } });
 }

@@ -41,6 +41,11 @@ export interface SettingsUpdate {
   readonly leaseToken?: number;
   readonly leaseHeld?: boolean;
   readonly network?: NetworkPolicy;
+  readonly onExpiry?: SandboxRecord['onExpiry'];
+  readonly autoResume?: boolean;
+  readonly keepCheckpoints?: number | null;
+  /** Of one that is paused: the record's alone. */
+  readonly state?: SandboxState;
   readonly by: string;
   readonly operationId: string | null;
   readonly events: readonly PendingEvent[];
@@ -49,6 +54,7 @@ export interface SettingsUpdate {
 
 export class SandboxRecords {
   readonly #context: ControlContext;
+  #wake: (record: SandboxRecord) => Promise<SandboxRecord> = async (record) => record;
 
   constructor(context: ControlContext) {
     this.#context = context;
@@ -92,15 +98,22 @@ export class SandboxRecords {
     const atMs = clock.nowMs();
     const next: SandboxRecord = {
       ...record,
+      state: update.state ?? record.state,
       metadata: update.metadata ?? record.metadata,
       metadataVersion: record.metadataVersion + (update.metadata === undefined ? 0 : 1),
       expiresAtMs: update.expiresAtMs === undefined ? record.expiresAtMs : update.expiresAtMs,
       leaseToken: update.leaseToken ?? record.leaseToken,
       leaseHeld: update.leaseHeld ?? record.leaseHeld,
       network: update.network ?? record.network,
+      onExpiry: update.onExpiry ?? record.onExpiry,
+      autoResume: update.autoResume ?? record.autoResume,
+      keepCheckpoints: update.keepCheckpoints === undefined ? record.keepCheckpoints : update.keepCheckpoints,
       version: record.version + 1,
       updatedAtMs: atMs,
     };
+    const { events, also } = update;
+    // No process is left: the node has the settings again when the next life begins.
+    if (isFilesPaused(record)) return await this.commit(lane, { record: next, events, ...(also && { also }) });
     const settings = settingsOf(next, { by: update.by, atMs, operationId: update.operationId });
     const { sandboxId } = lane;
     await faults.hit('before-apply-settings');
@@ -114,7 +127,6 @@ export class SandboxRecords {
       throw isOutrun ? inDoubt(error) : error;
     }
     await faults.hit('after-apply-settings');
-    const { events, also } = update;
     return await this.commitAfterNode(lane, { record: next, events, ...(also && { also }) });
   }
 
@@ -150,6 +162,24 @@ export class SandboxRecords {
     throw new PlatformError('lease_held', `"${details.holder}" holds a lease on ${record.id}.`, { details });
   }
 
+  /** How a paused sandbox is resumed for traffic. */
+  wakeWith(wake: (record: SandboxRecord) => Promise<SandboxRecord>): void {
+    this.#wake = wake;
+  }
+
+  /** The record of a sandbox that runs; one that is paused is resumed first, where it is set to be. Waking it is an effect: it needs the lease. */
+  async running(record: SandboxRecord, conditions: Conditions): Promise<SandboxRecord> {
+    const { state } = record;
+    if (state.kind === 'running') return record;
+    const isAsleep = state.kind === 'pausing' || state.kind === 'paused' || state.kind === 'resuming';
+    if (!isAsleep) throw notRunning(record);
+    if (!record.autoResume) throw sandboxPaused(record);
+    await this.checkLease(record, conditions);
+    const woken = await this.#wake(record);
+    if (woken.state.kind !== 'running') throw notRunning(woken);
+    return woken;
+  }
+
   async view(record: SandboxRecord): Promise<SandboxView> {
     const lease = record.leaseHeld ? await this.#context.store.read((tables) => findLease(tables, record)) : undefined;
     return this.viewWith(record, lease);
@@ -173,6 +203,10 @@ export class SandboxRecords {
       limits: spec.limits,
       expiresAt: record.expiresAtMs === null ? null : new Date(record.expiresAtMs).toISOString(),
       network: record.network,
+      paused: pausedView(state),
+      onExpiry: record.onExpiry,
+      autoResume: record.autoResume,
+      keepCheckpoints: record.keepCheckpoints,
       lease:
         record.leaseHeld && holder !== undefined && holder !== null
           ? { holder: holder.name, reason: holder.reason, token: record.leaseToken }
@@ -222,8 +256,26 @@ export function settingsOf(record: SandboxRecord, change: SandboxSettings['chang
     leaseToken: record.leaseToken,
     leaseHeld: record.leaseHeld,
     network: record.network,
+    onExpiry: record.onExpiry === 'pause' ? 'pause' : 'end',
+    autoResume: record.autoResume,
+    keepCheckpoints: record.keepCheckpoints,
     change,
   };
+}
+
+/** What a node's settings say about what a sandbox does by itself, as the record has it. */
+export function automaticOf(settings: SandboxSettings) {
+  const { onExpiry, autoResume, keepCheckpoints } = settings;
+  return { onExpiry: onExpiry === 'pause' ? ('pause' as const) : ('stop' as const), autoResume, keepCheckpoints };
+}
+
+export function isFilesPaused({ state }: Pick<SandboxRecord, 'state'>): boolean {
+  return state.kind === 'paused' && state.mode === 'files';
+}
+
+function pausedView(state: SandboxState): SandboxView['paused'] {
+  if (state.kind !== 'paused') return null;
+  return { mode: state.mode, since: new Date(state.atMs).toISOString(), leftMs: state.leftMs };
 }
 
 export function checkGeneration(record: SandboxRecord, conditions: Conditions): void {
@@ -249,7 +301,20 @@ export function notFound(sandboxId: SandboxId): PlatformError {
   });
 }
 
-function inDoubt(cause: unknown): PlatformError {
+export function notRunning(record: SandboxRecord): PlatformError {
+  const details = { state: record.state.kind };
+  return new PlatformError('sandbox_wrong_state', `Sandbox ${record.id} is ${record.state.kind}, not running.`, {
+    details,
+  });
+}
+
+function sandboxPaused(record: SandboxRecord): PlatformError {
+  const details = { state: record.state.kind };
+  const message = `Sandbox ${record.id} is ${record.state.kind}. Resume it, or set \`autoResume\` to have this done by traffic.`;
+  return new PlatformError('sandbox_paused', message, { details });
+}
+
+export function inDoubt(cause: unknown): PlatformError {
   const message = 'Record and node disagree about the last change. It is being settled; look before you repeat it.';
   return new PlatformError('outcome_unknown', message, { cause });
 }
@@ -262,6 +327,7 @@ function reasonOf(state: SandboxState): string | null {
   if (state.kind === 'stopping') return state.reason;
   if (state.kind === 'stopped') return state.note === undefined ? state.reason : `${state.reason}: ${state.note}`;
   if (state.kind === 'failed') return state.why;
+  if (state.kind === 'paused') return state.note === undefined ? state.reason : `${state.reason}: ${state.note}`;
   return null;
 }
 

@@ -50,7 +50,7 @@ export class Sandboxes {
       ...(query.namePrefix && { namePrefix: query.namePrefix }),
       ...(query.mine === 'true' && (caller.userId === null ? { createdBy: caller.keyId } : { userId: caller.userId })),
     };
-    const after = query.cursor === undefined ? undefined : parseCursor(query.cursor);
+    const after = query.cursor === undefined ? undefined : parseCursor('sandbox', query.cursor);
     const page = { limit: query.limit + 1, ...(after && { after }) };
     const { records, leases } = await this.#context.store.read(async (tables) => {
       const records = await tables.sandboxes.list(filter, page);

@@ -24,7 +24,6 @@ import type { Caller } from './caller.ts';
 import type { ControlContext } from './context.ts';
 import { bytesOf, checkCommand, execInDoubt, execResultOf, keepOutput } from './execution.ts';
 import type { LeaseGate } from './lease-gate.ts';
-import { notRunning } from './metadata.ts';
 import type { Mutation, Mutations, Operation } from './mutations.ts';
 import { processViewOf } from './process-views.ts';
 import { checkEnvironment } from './sandbox-creation.ts';
@@ -235,9 +234,9 @@ export class Sessions {
     const { caller, sandboxId, conditions, kind, makes } = change;
     const effect = (operation: Operation) =>
       this.#gate.pass(sandboxId, conditions, async () => {
-        const record = await this.#records.get(caller, sandboxId);
-        checkGeneration(record, conditions);
-        if (record.state.kind !== 'running') throw notRunning(record);
+        const found = await this.#records.get(caller, sandboxId);
+        checkGeneration(found, conditions);
+        const record = await this.#records.running(found, conditions);
         await this.#records.checkLease(record, conditions);
         return await change.effect(record, operation);
       });

@@ -23,7 +23,6 @@ import type { Caller } from './caller.ts';
 import type { ControlContext } from './context.ts';
 import { checkCommand } from './execution.ts';
 import type { LeaseGate } from './lease-gate.ts';
-import { notRunning } from './metadata.ts';
 import type { Mutations, Operation } from './mutations.ts';
 import { exitViewOf, parseSignal } from './process-views.ts';
 import { checkEnvironment } from './sandbox-creation.ts';
@@ -255,9 +254,9 @@ export class Terminals {
   }
 
   async #running(caller: Caller, sandboxId: SandboxId, conditions: Conditions): Promise<SandboxRecord> {
-    const record = await this.#records.get(caller, sandboxId);
-    checkGeneration(record, conditions);
-    if (record.state.kind !== 'running') throw notRunning(record);
+    const found = await this.#records.get(caller, sandboxId);
+    checkGeneration(found, conditions);
+    const record = await this.#records.running(found, conditions);
     await this.#records.checkLease(record, conditions);
     return record;
   }

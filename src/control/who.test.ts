@@ -93,7 +93,7 @@ test('nobody gives what they lack, and only an administrator makes keys for othe
     details: { missing: ['sandboxes:exec', 'admin'] },
   });
   await createKey({ scopes: ['sandboxes:read'] }, limited);
-  const team = await rig.control.who.createTeam(rig.caller, {}, { name: 'b' });
+  const team = await rig.control.who.createTeam(rig.caller, {}, { name: 'b', diskBytes: null });
   await expect(createKey({ scopes: ['sandboxes:read'], teamId: team.id }, limited)).rejects.toMatchObject({
     code: 'forbidden',
   });
@@ -105,7 +105,7 @@ test('nobody gives what they lack, and only an administrator makes keys for othe
 });
 
 test('a team sees, uses and revokes its own keys and sandboxes only; an administrator revokes any key', async () => {
-  const team = await rig.control.who.createTeam(rig.caller, {}, { name: 'b' });
+  const team = await rig.control.who.createTeam(rig.caller, {}, { name: 'b', diskBytes: null });
   const { key, id } = await createKey({ teamId: team.id });
   const them = await authenticate(key);
   expect((await rig.control.who.listKeys(them)).items.map((item) => item.id)).toEqual([id]);

@@ -260,6 +260,7 @@ export class Who {
           id: operation.subjectId as TeamId,
           name: body.name,
           createdAtMs: this.#context.clock.nowMs(),
+          diskBytes: body.diskBytes,
         };
         const made = await this.#context.store.transact(async (tables) => {
           const found = await tables.teams.find(record.id);
@@ -267,6 +268,23 @@ export class Who {
           return found ?? record;
         });
         return namedView(made);
+      },
+    });
+  }
+
+  updateTeam(caller: Caller, conditions: Conditions, teamId: TeamId, body: BodyOf<typeof routes.updateTeam>) {
+    return this.#mutations.run({
+      caller,
+      kind: 'updateTeam',
+      conditions,
+      request: { teamId, body },
+      effect: async () => {
+        const team = await this.#context.store.transact(async (tables) => {
+          await tables.teams.setDiskBytes({ id: teamId, diskBytes: body.diskBytes });
+          return await tables.teams.find(teamId);
+        });
+        if (team === undefined) throw new PlatformError('team_not_found', `There is no team ${teamId}.`);
+        return namedView(team);
       },
     });
   }
@@ -284,7 +302,7 @@ export class Who {
     const { clock, random, store } = this.#context;
     const digits = this.#digitsOf({ id: 'first' });
     const nowMs = clock.nowMs();
-    const team: TeamRecord = { id: newId('team', random), name: 'default', createdAtMs: nowMs };
+    const team: TeamRecord = { id: newId('team', random), name: 'default', createdAtMs: nowMs, diskBytes: null };
     const key: KeyRecord = {
       id: newId('key', random),
       teamId: team.id,

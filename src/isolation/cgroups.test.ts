@@ -8,7 +8,7 @@ import { newId } from '../protocol/index.ts';
 import { Cgroups } from './cgroups.ts';
 
 const test = testWith(requires.root, requires.cgroups);
-const limits = { memoryBytes: 64 * 1024 * 1024, cpuMillis: 500, processes: 32 };
+const limits = { memoryBytes: 64 * 1024 * 1024, cpuMillis: 500, processes: 32, diskBytes: null };
 let cgroups: Cgroups;
 
 beforeEach(async () => {

@@ -22,6 +22,9 @@ const cpuQuotaMinUs = 1_000;
 const emptyTimeoutMs = 30_000;
 const pollMaxMs = 20;
 
+/** What a group can limit. */
+export type GroupLimits = Omit<SandboxLimits, 'diskBytes'>;
+
 /** What the spawner has to know of a sandbox's groups. */
 export interface SandboxGroup {
   readonly cgroup: string;
@@ -52,7 +55,7 @@ export class Cgroups {
     };
   }
 
-  async make(sandboxId: string, limits: SandboxLimits): Promise<SandboxGroup> {
+  async make(sandboxId: string, limits: GroupLimits): Promise<SandboxGroup> {
     const group = this.groupOf(sandboxId);
     try {
       await mkdir(group.cgroup);
@@ -105,6 +108,12 @@ export class Cgroups {
     await writeFile(join(this.groupOf(sandboxId).cgroup, 'run', 'cgroup.freeze'), frozen ? '1' : '0');
   }
 
+  /** Whether every command stands still; asking for it takes effect later. */
+  async isFrozen(sandboxId: string): Promise<boolean> {
+    const events = await readFile(join(this.groupOf(sandboxId).cgroup, 'run', 'cgroup.events'), 'utf8');
+    return /^frozen 1$/m.test(events);
+  }
+
   async remove(sandboxId: string): Promise<void> {
     await this.kill(sandboxId);
     const { cgroup, v1Groups } = this.groupOf(sandboxId);
@@ -146,7 +155,7 @@ export class Cgroups {
     }
   }
 
-  async #limit(sandboxId: string, controller: LimitController, limits: SandboxLimits): Promise<void> {
+  async #limit(sandboxId: string, controller: LimitController, limits: GroupLimits): Promise<void> {
     const mount = this.#layout.v1.get(controller);
     if (mount === undefined) return limitV2(join(this.#v2Root, sandboxId, 'run'), controller, limits);
     const directory = join(mount, this.#name, sandboxId);
@@ -155,7 +164,7 @@ export class Cgroups {
   }
 }
 
-async function limitV2(directory: string, controller: LimitController, limits: SandboxLimits): Promise<void> {
+async function limitV2(directory: string, controller: LimitController, limits: GroupLimits): Promise<void> {
   switch (controller) {
     case 'memory':
       await writeFile(join(directory, 'memory.max'), String(limits.memoryBytes));
@@ -168,7 +177,7 @@ async function limitV2(directory: string, controller: LimitController, limits: S
   }
 }
 
-async function limitV1(directory: string, controller: LimitController, limits: SandboxLimits): Promise<void> {
+async function limitV1(directory: string, controller: LimitController, limits: GroupLimits): Promise<void> {
   switch (controller) {
     case 'memory':
       await writeFile(join(directory, 'memory.limit_in_bytes'), String(limits.memoryBytes));
@@ -183,7 +192,7 @@ async function limitV1(directory: string, controller: LimitController, limits: S
   }
 }
 
-function cpuQuotaUs(limits: SandboxLimits): number {
+function cpuQuotaUs(limits: GroupLimits): number {
   return Math.max(cpuQuotaMinUs, Math.round((limits.cpuMillis * cpuPeriodUs) / 1000));
 }
 

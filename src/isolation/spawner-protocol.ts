@@ -18,6 +18,8 @@ const types = {
   attach: 19,
   tool: 20,
   networkDone: 21,
+  layer: 30,
+  layerDone: 31,
 } as const;
 
 /** A guard that can be left out on purpose, for a test's positive control. */
@@ -57,12 +59,15 @@ export interface CreateRequest {
   readonly endFile: string;
   /** Absent: a loopback interface and nothing else. */
   readonly network?: NetworkLink;
+  /** Where its `upper`, `work`, `usr-upper` and `usr-work` are; absent: in `directory`. */
+  readonly writable?: string;
 }
 
 export type SpawnerAnswer =
   | { readonly kind: 'hello'; readonly version: number }
   | { readonly kind: 'created'; readonly request: number; readonly pid: number }
   | { readonly kind: 'done'; readonly request: number }
+  | { readonly kind: 'layer'; readonly request: number; readonly result: string }
   | {
       readonly kind: 'failed';
       readonly request: number;
@@ -93,6 +98,7 @@ export function createFrame(request: number, order: CreateRequest): Buffer {
     ...order.openGuards.map((guard) => textField(13, guard)),
     textField(14, order.endFile),
     ...(order.network === undefined ? [] : [field(15, linkFields(order.network))]),
+    ...(order.writable === undefined ? [] : [textField(20, order.writable)]),
   );
 }
 
@@ -144,6 +150,10 @@ function linkFields(link: NetworkLink): Buffer {
   ]);
 }
 
+export function layerFrame(request: number, operation: string, words: readonly string[]): Buffer {
+  return encodeFrame(types.layer, u32(request), textField(1, operation), ...words.map((word) => textField(2, word)));
+}
+
 export function parseSpawnerAnswer(frame: Frame): SpawnerAnswer {
   const body = new BodyReader(frame.body);
   switch (frame.type) {
@@ -155,6 +165,8 @@ export function parseSpawnerAnswer(frame: Frame): SpawnerAnswer {
     case types.probed:
     case types.networkDone:
       return { kind: 'done', request: body.u32() };
+    case types.layerDone:
+      return { kind: 'layer', request: body.u32(), result: body.rest().toString('utf8') };
     case types.failed:
       return {
         kind: 'failed',

@@ -12,12 +12,13 @@ import { constants as osConstants } from 'node:os';
 import type { Duplex } from 'node:stream';
 import { getSystemErrorName } from 'node:util';
 import { FrameReader } from '../base/index.ts';
-import { PlatformError } from '../protocol/index.ts';
+import { type ErrorCode, PlatformError } from '../protocol/index.ts';
 import {
   attachFrame,
   type CreateRequest,
   createFrame,
   helloFrame,
+  layerFrame,
   type NetworkLink,
   parseSpawnerAnswer,
   probeFrame,
@@ -100,6 +101,14 @@ export class Spawner {
     await this.#ask((request) => toolFrame(request, order), `${order.tool} could not do what it was asked`);
   }
 
+  /** One operation on layers (native/PROTOCOL.md has the list), below `directory`; answers its short text. */
+  async layer(operation: string, ...words: readonly string[]): Promise<string> {
+    const frame = (request: number) => layerFrame(request, operation, words);
+    const answer = await this.#ask(frame, `"${operation}" of layers failed`, 'storage_failed');
+    if (answer.kind !== 'layer') throw new PlatformError('internal', 'The spawner answered another question.');
+    return answer.result;
+  }
+
   async close(): Promise<void> {
     this.#closed = true;
     const running = await this.#starting?.catch(() => undefined);
@@ -108,7 +117,11 @@ export class Spawner {
     await running.exited;
   }
 
-  async #ask(frame: (request: number) => Buffer, failure: string): Promise<Answer> {
+  async #ask(
+    frame: (request: number) => Buffer,
+    failure: string,
+    failureCode: ErrorCode = 'isolation_failed',
+  ): Promise<Answer> {
     const running = await this.#running();
     const request = running.state.nextRequest++ >>> 0;
     const bytes = frame(request); // Refuses what is too long, and then nobody waits.
@@ -118,7 +131,7 @@ export class Spawner {
     const answer = await waiter.promise;
     if (answer.kind !== 'failed') return answer;
     const reason = `${answer.step}: ${answer.message}${errnoSuffix(answer.errno)}`;
-    const code = noSpace.has(answer.errno) ? 'insufficient_storage' : 'isolation_failed';
+    const code = noSpace.has(answer.errno) ? 'insufficient_storage' : failureCode;
     throw new PlatformError(code, `On this machine ${failure} (${reason}).`, {
       details: { step: answer.step, errno: answer.errno },
     });

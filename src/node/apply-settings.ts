@@ -8,6 +8,7 @@ import { isDeepStrictEqual } from 'node:util';
 import type { FaultPoints, PreparedFile } from '../base/index.ts';
 import { type InitClient, InitRefusal, refusalCodes } from '../execution/index.ts';
 import { PlatformError } from '../protocol/index.ts';
+import { initDeadlineOf } from './deadline.ts';
 import { type NodeRecord, prepareRecord, writeRecord } from './node-record.ts';
 import { prepareMetadata, writeMetadata } from './sandbox-files.ts';
 import type { SandboxNetworks } from './sandbox-networks.ts';
@@ -91,7 +92,8 @@ interface PreparedPart extends PreparedFile {
 async function prepareSettings(file: SettingsFile | undefined, options: Application): Promise<PreparedPart> {
   const { record, next, directory } = options;
   const name = 'settings';
-  const slot = file && encodeSlot(next);
+  // A slot holds settings alone: where a life changes its pace, too, the record does.
+  const slot = record.life.kind === next.life.kind ? file && encodeSlot(next) : undefined;
   if (file !== undefined && slot !== undefined) {
     return { name, commit: () => file.write(slot), discard: async () => {}, takeBack: () => file.takeBack() };
   }
@@ -137,8 +139,8 @@ async function tellInit(
 ): Promise<void> {
   const { record, next } = options;
   try {
-    if (next.deadlineBootMs !== record.deadlineBootMs) {
-      await client.control((connection) => connection.setDeadline(next.deadlineBootMs));
+    if (initDeadlineOf(next) !== initDeadlineOf(record)) {
+      await client.control((connection) => connection.setDeadline(initDeadlineOf(next)));
     }
     if (next.settings.leaseToken !== record.settings.leaseToken) await tellFence(client, options);
   } catch (error) {
@@ -160,7 +162,7 @@ async function tellFence(
     await client.control((connection) => connection.setFence(options.next.settings.leaseToken));
   } catch (error) {
     // An init that cannot be reached keeps the new deadline until it is found again, which compares it with the record.
-    await client.control((connection) => connection.setDeadline(options.record.deadlineBootMs)).catch(() => {});
+    await client.control((connection) => connection.setDeadline(initDeadlineOf(options.record))).catch(() => {});
     throw error;
   }
 }

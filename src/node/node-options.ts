@@ -1,6 +1,7 @@
 /** What a node needs to know. */
 import type { Clock, FaultPoints, Logger } from '../base/index.ts';
 import type { OpenGuard } from '../isolation/index.ts';
+import type { PoolSizes, StorageKind } from '../layers/index.ts';
 import type { ResolverOptions } from './resolver/resolver.ts';
 
 export interface SandboxNodeOptions {
@@ -12,6 +13,10 @@ export interface SandboxNodeOptions {
   readonly version: string;
   /** Where templates are kept; several nodes may share it. Default: `layers` in the data directory. */
   readonly layersDirectory?: string;
+  /** What sandboxes' files stand on. Default: what works best, tried at the first start; after that it stays what it is. */
+  readonly storage?: StorageKind | 'auto';
+  /** Of a pool. */
+  readonly poolSizes?: PoolSizes;
   /** How many sandboxes, running or not. Default: 1,000. */
   readonly capacity?: number;
   /** Which resolvers answer sandboxes' questions for names. */

@@ -5,6 +5,7 @@ import { type NodeIdentity, openNodeDirectory } from './node-directory.ts';
 import type { SandboxNodeOptions } from './node-options.ts';
 import { NodePaths } from './node-paths.ts';
 import { SandboxNetworks } from './sandbox-networks.ts';
+import { SandboxStorage } from './sandbox-storage.ts';
 
 export interface NodeParts {
   readonly options: SandboxNodeOptions;
@@ -14,6 +15,7 @@ export interface NodeParts {
   readonly cgroups: Cgroups;
   readonly networks: SandboxNetworks;
   readonly paths: NodePaths;
+  readonly storage: SandboxStorage;
   readonly clock: Clock;
 }
 
@@ -30,7 +32,17 @@ export async function openNodeParts<Result>(
     const cgroups = await Cgroups.open({ dataDirectory });
     const { log = silentLogger, faults = noFaults, clock = new SystemClock() } = options;
     const networks = new SandboxNetworks({ ...options, dataDirectory, spawner, cgroups, log, faults });
-    return await use({ options, identity, lock, spawner, cgroups, networks, paths, clock });
+    const kind = options.storage === 'auto' ? undefined : options.storage;
+    const storage = await SandboxStorage.open({
+      ...{ paths, spawner, clock, faults, log },
+      options: { kind, poolSizes: options.poolSizes },
+    });
+    return await use({ options, identity, lock, spawner, cgroups, networks, paths, storage, clock }).catch(
+      async (error: unknown) => {
+        await storage.close();
+        throw error;
+      },
+    );
   } catch (error) {
     await spawner.close();
     await lock.release();

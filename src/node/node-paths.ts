@@ -2,11 +2,13 @@
  * Where a node keeps what.
  *
  *   node.json          the node's id
- *   sandboxes/<id>/    one sandbox: record.json and settings, its writable layers, shared/ (seen inside as /run/atoll), init.sock
+ *   sandboxes/<id>/    one sandbox: record.json and settings, shared/ (seen inside as /run/atoll), journals, init.sock
  *   making/<id>/       a sandbox that is not complete; removed when the node starts
  *   trash/             deleted sandboxes whose files are being removed; emptied when the node starts
  *   spare/             empty directories for the next sandboxes; removed when the node starts
  *   layers/            templates
+ *   storage/           writable layers of sandboxes, and layers that checkpoints are made of
+ *   checkpoints/       a record of each checkpoint
  */
 import { join } from 'node:path';
 import type { SandboxId } from '../protocol/index.ts';
@@ -41,6 +43,14 @@ export class NodePaths {
 
   get spare(): string {
     return join(this.root, 'spare');
+  }
+
+  get storage(): string {
+    return join(this.root, 'storage');
+  }
+
+  get checkpoints(): string {
+    return join(this.root, 'checkpoints');
   }
 
   sandbox(id: SandboxId): string {

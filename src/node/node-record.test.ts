@@ -4,17 +4,20 @@ import { join } from 'node:path';
 import fc from 'fast-check';
 import { afterEach, beforeEach, expect, test } from 'vitest';
 import { createOrder } from '../../test/support/node-orders.ts';
+import { newId } from '../protocol/index.ts';
 import { type NodeRecord, parseRecord, prepareRecord, readRecord, viewOf, writeRecord } from './node-record.ts';
 
 const { mark, spec, settings } = createOrder({ settings: { metadata: { a: 'ü' }, expiresAtMs: 5 } });
 const record: NodeRecord = {
-  format: 1,
+  format: 2,
   ...{ mark, spec, settings },
   generation: 2,
   version: 7,
   deadlineBootMs: 99,
   layers: ['host-0123'],
   usrLayers: ['/usr'],
+  writable: newId('writable'),
+  fromCheckpoint: null,
   slot: 12,
   bootId: 'boot',
   life: { kind: 'ended', reason: 'expired', atMs: 3 },

@@ -7,11 +7,11 @@ import { readFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { z } from 'zod';
 import { type PreparedFile, prepareFile } from '../base/index.ts';
-import type { NodeSandbox } from '../protocol/index.ts';
+import { idSchema, type NodeSandbox } from '../protocol/index.ts';
 import { markSchema, settingsSchema, specSchema } from './order-schemas.ts';
 import { overlaySlots, slotsFileName } from './settings-slots.ts';
 
-const formatVersion = 1;
+const formatVersion = 2;
 export const recordFileName = 'record.json';
 
 const recordSchema = z.strictObject({
@@ -26,10 +26,15 @@ const recordSchema = z.strictObject({
   /** Names in the layers directory, uppermost first. */
   layers: z.array(z.string().regex(/^[A-Za-z0-9_-]+$/)).min(1),
   usrLayers: z.array(z.string().startsWith('/')),
+  /** What it writes to, in the storage of layers. */
+  writable: idSchema('writable'),
+  /** Whose files it began with. */
+  fromCheckpoint: idSchema('checkpoint').nullable(),
   slot: z.int().nonnegative(),
   bootId: z.string(),
   life: z.union([
     z.strictObject({ kind: z.literal('running') }),
+    z.strictObject({ kind: z.literal('paused'), atMs: z.int().nonnegative() }),
     z.strictObject({
       kind: z.literal('ended'),
       reason: z.enum(['requested', 'expired', 'crashed', 'machine_rebooted']),

@@ -1,12 +1,13 @@
 import { expect, test } from 'vitest';
 import { createOrder, execOrder, plainSettings } from '../../test/support/node-orders.ts';
+import { newId } from '../protocol/index.ts';
 import type { NodeRecord } from './node-record.ts';
 import { viewOf } from './node-record.ts';
 import { admitExec, decideCreate, decideSettings, decideStart, refuseOlderLife } from './order-rules.ts';
 
 const base = createOrder({ generation: 3, version: 10, settings: { leaseToken: 5 } });
 const running: NodeRecord = {
-  format: 1,
+  format: 2,
   mark: base.mark,
   spec: base.spec,
   generation: 3,
@@ -15,6 +16,8 @@ const running: NodeRecord = {
   deadlineBootMs: 0,
   layers: ['host-0'],
   usrLayers: ['/usr'],
+  writable: newId('writable'),
+  fromCheckpoint: null,
   slot: 0,
   bootId: 'boot',
   life: { kind: 'running' },

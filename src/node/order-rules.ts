@@ -5,7 +5,9 @@ import {
   type CreateSandboxOrder,
   type ExecOrder,
   type LifeOrder,
+  type PauseOrder,
   PlatformError,
+  type RestoreOrder,
   type StartSandboxOrder,
 } from '../protocol/index.ts';
 import type { NodeRecord } from './node-record.ts';
@@ -28,6 +30,7 @@ export function decideCreate(record: NodeRecord | undefined, order: CreateSandbo
   const same =
     order.generation === record.generation &&
     order.version === record.version &&
+    order.fromCheckpoint === record.fromCheckpoint &&
     sameData([order.mark, order.spec, order.settings], [record.mark, record.spec, record.settings]);
   if (same) return 'repeat';
   throw mismatch(record, `${order.sandboxId} is there already, made by another order.`);
@@ -40,7 +43,7 @@ export function decideStart(record: NodeRecord, order: StartSandboxOrder): Decis
     if (record.life.kind === 'running' && same) return 'repeat';
     throw wrongState(record, `Generation ${order.generation} of ${order.sandboxId} was begun before.`);
   }
-  if (record.life.kind === 'running') throw wrongState(record, `${order.sandboxId} is running.`);
+  if (record.life.kind !== 'ended') throw wrongState(record, `${order.sandboxId} is ${record.life.kind}.`);
   if (order.version <= record.version) throw mismatch(record, `${order.sandboxId} has a newer version.`);
   refuseSmallerToken(record, order);
   return 'do';
@@ -61,17 +64,46 @@ export function decideSettings(record: NodeRecord, order: ApplySettingsOrder): D
   return 'do';
 }
 
+/** Whatever it does now, its life ends and the next begins; the same order again finds it running. */
+export function decideRestore(record: NodeRecord, order: RestoreOrder): Decision {
+  refuseOlderLife(record, order);
+  if (order.generation === record.generation) {
+    const same = order.version === record.version && sameData(order.settings, record.settings);
+    if (record.life.kind === 'running' && same) return 'repeat';
+    throw wrongState(record, `Generation ${order.generation} of ${order.sandboxId} was begun before.`);
+  }
+  if (order.version <= record.version) throw mismatch(record, `${order.sandboxId} has a newer version.`);
+  refuseSmallerToken(record, order);
+  return 'do';
+}
+
+/** A pause of what its deadline has paused takes the new settings; so does a resume of what is being used. */
+export function decideChangeOfPace(record: NodeRecord, order: PauseOrder, wanted: 'paused' | 'running'): Decision {
+  const decision = decideSettings(record, order);
+  if (decision === 'repeat' && record.life.kind === 'ended') {
+    throw wrongState(record, `${order.sandboxId} has ended.`);
+  }
+  return decision === 'repeat' && record.life.kind === wanted ? 'repeat' : 'do';
+}
+
 /** Whether what runs now may be looked at. */
 export function admitLook(record: NodeRecord, order: LifeOrder): void {
   refuseOlderLife(record, order);
   if (order.generation > record.generation || record.life.kind === 'ended') {
     throw wrongState(record, `${order.sandboxId} does not run generation ${order.generation}.`);
   }
+  if (record.life.kind === 'paused') {
+    throw new PlatformError('sandbox_paused', `${order.sandboxId} is paused; nothing was done.`);
+  }
 }
 
 /** Whether a command may start now, or a file be changed. */
 export function admitExec(record: NodeRecord, order: LifeOrder & Pick<ExecOrder, 'leaseToken'>): void {
   admitLook(record, order);
+  admitLease(record, order);
+}
+
+export function admitLease(record: NodeRecord, order: Pick<ExecOrder, 'leaseToken'>): void {
   const { leaseToken, leaseHeld } = record.settings;
   if (order.leaseToken === null && leaseHeld) {
     throw new PlatformError('lease_held', 'Somebody holds a lease on this sandbox; nothing ran.');
@@ -92,7 +124,7 @@ function refuseSmallerToken(record: NodeRecord, order: StartSandboxOrder): void 
 }
 
 function wrongState(record: NodeRecord, message: string): PlatformError {
-  const state = record.life.kind === 'running' ? 'running' : 'stopped';
+  const state = record.life.kind === 'ended' ? 'stopped' : record.life.kind;
   return new PlatformError('sandbox_wrong_state', message, { details: { ...numbersOf(record), state } });
 }
 

@@ -15,6 +15,9 @@ export const settingsSchema = z.strictObject({
   leaseHeld: z.boolean(),
   /** Records of before there was a choice have none. */
   network: networkPolicy.default(noNetwork),
+  onExpiry: z.enum(['end', 'pause']),
+  autoResume: z.boolean(),
+  keepCheckpoints: z.int().positive().nullable(),
   change: z.strictObject({ by: z.string(), atMs: count, operationId: z.string().nullable() }),
 });
 
@@ -24,6 +27,7 @@ export const specSchema = z.strictObject({
     memoryBytes: z.int().positive(),
     cpuMillis: z.int().positive(),
     processes: z.int().positive(),
+    diskBytes: z.int().positive().nullable(),
   }),
   env: texts,
   noNewPrivileges: z.boolean(),
@@ -39,7 +43,11 @@ export const markSchema = z.strictObject({
 
 export const startOrder = lifeOrder.extend({ version: count, settings: settingsSchema });
 export const applySettingsOrder = startOrder;
-export const createOrder = startOrder.extend({ mark: markSchema, spec: specSchema });
+export const createOrder = startOrder.extend({
+  fromCheckpoint: idSchema('checkpoint').nullable(),
+  mark: markSchema,
+  spec: specSchema,
+});
 export const stopOrder = lifeOrder.extend({ graceMs: z.int().nonnegative().max(0xffff_ffff) });
 export const findRunOrder = lifeOrder.extend({ runId: z.string() });
 

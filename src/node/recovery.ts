@@ -8,6 +8,7 @@ import type { Clock, Logger } from '../base/index.ts';
 import { InitClient, InitRefusal, refusalCodes } from '../execution/index.ts';
 import { removeUnfinishedTemplates } from '../layers/index.ts';
 import { type EndReason, isId, type QuarantinedSandbox } from '../protocol/index.ts';
+import { initDeadlineOf } from './deadline.ts';
 import type { IdSlots } from './id-slots.ts';
 import type { NodePaths } from './node-paths.ts';
 import { type NodeRecord, readRecord, writeRecord } from './node-record.ts';
@@ -119,6 +120,8 @@ async function reconnect(
     client = await InitClient.connect({ directory, generation: record.generation });
     await restoreSettings(client, record);
     await restoreMetadata(context, options);
+    // The record says whether it stands still; a checkpoint, a pause or a resume may have been cut short.
+    await context.lives.setFrozen(record.mark.sandboxId, record.life.kind === 'paused');
     return client;
   } catch (error) {
     context.log.warn('A sandbox did not outlive the node.', { sandboxId: record.mark.sandboxId, error });
@@ -130,7 +133,8 @@ async function reconnect(
 /** A crash between init and the record leaves init ahead: the record is what counts, except that a fence never goes back. */
 async function restoreSettings(client: InitClient, record: NodeRecord): Promise<void> {
   const status = await client.control((connection) => connection.status());
-  if (status.deadlineBootMs !== record.deadlineBootMs) await restoreDeadline(client, record.deadlineBootMs);
+  const deadlineBootMs = initDeadlineOf(record);
+  if (status.deadlineBootMs !== deadlineBootMs) await restoreDeadline(client, deadlineBootMs);
   if (status.fence < record.settings.leaseToken) {
     await client.control((connection) => connection.setFence(record.settings.leaseToken));
   }

@@ -1,24 +1,20 @@
-/** The files of one sandbox's directory that the node itself writes or reads. Nothing below the writable layers is ever read. */
-import { mkdir, open, readFile, rm, symlink, writeFile } from 'node:fs/promises';
+/** The files of one sandbox's directory that the node itself writes or reads. Its root file system is elsewhere, in the storage of layers. */
+import { mkdir, open, readFile, rm, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { type PreparedFile, prepareFile, prepareSmallFile } from '../base/index.ts';
-import type { EndReason, SandboxId, SandboxSettings } from '../protocol/index.ts';
+import type { EndReason, SandboxSettings } from '../protocol/index.ts';
 import { slotsFileBytes, slotsFileName } from './settings-slots.ts';
 
-/** Directories the spawner expects; `upper` and `usr-upper` become the tops of `/` and `/usr`. */
-const directories = ['upper', 'work', 'usr-upper', 'usr-work', 'shared'] as const;
+/** In the directory that the sandbox sees and cannot write: /etc/resolv.conf leads to it. */
+export const resolverFile = 'resolv.conf';
 
-/** Makes the directory of a sandbox that is not known yet, writable layers and all. */
+/** Makes the directory of a sandbox that is not known yet. */
 export async function makeSandboxDirectory(directory: string): Promise<void> {
   await mkdir(directory, { mode: 0o700 });
   await Promise.all([
-    ...directories.map((name) => mkdir(join(directory, name), { mode: 0o755 })),
+    mkdir(join(directory, 'shared'), { mode: 0o755 }),
     writeFile(join(directory, slotsFileName), Buffer.alloc(slotsFileBytes), { mode: 0o600 }),
   ]);
-  const etc = join(directory, 'upper', 'etc');
-  await mkdir(etc, { mode: 0o755 });
-  await Promise.all(ownFiles.map((name) => writeFile(join(etc, name), '', { mode: 0o644 })));
-  await symlink(`/run/atoll/${resolverFile}`, join(etc, 'resolv.conf'));
 }
 
 /** Puts the space of the slots on the disk: the first change finds it there. Without it that one takes longer, and no more than that. */
@@ -29,17 +25,6 @@ export async function syncSlots(directory: string): Promise<void> {
   } finally {
     await file.close();
   }
-}
-/** In the directory that the sandbox sees and cannot write: /etc/resolv.conf leads to it. */
-const resolverFile = 'resolv.conf';
-
-/** Files of /etc that hold the sandbox's own name. */
-const ownFiles = ['hostname', 'hosts'] as const;
-
-export async function writeOwnNames(directory: string, sandboxId: SandboxId): Promise<void> {
-  const etc = join(directory, 'upper', 'etc');
-  const hosts = `127.0.0.1 localhost\n127.0.1.1 ${sandboxId}\n::1 localhost ip6-localhost ip6-loopback\n`;
-  await Promise.all([writeFile(join(etc, 'hostname'), `${sandboxId}\n`), writeFile(join(etc, 'hosts'), hosts)]);
 }
 
 /** What the sandbox sees as /run/atoll/metadata.json. It is written again from the record whenever a life begins. */

@@ -8,11 +8,13 @@ import type { FaultPoints } from '../base/index.ts';
 import { InitClient } from '../execution/index.ts';
 import type { Cgroups, OpenGuard, Spawner } from '../isolation/index.ts';
 import { PlatformError, type SandboxId } from '../protocol/index.ts';
+import { initDeadlineOf } from './deadline.ts';
 import { uidBaseOf } from './id-slots.ts';
 import type { NodePaths } from './node-paths.ts';
 import type { NodeRecord } from './node-record.ts';
 import { endFileName } from './sandbox-files.ts';
 import type { SandboxNetworks } from './sandbox-networks.ts';
+import type { SandboxStorage } from './sandbox-storage.ts';
 
 /** How long init may take beyond the grace before it is killed. */
 const shutdownMarginMs = 5_000;
@@ -24,6 +26,7 @@ export class SandboxLives {
   readonly #faults: FaultPoints;
   readonly #openGuards: readonly OpenGuard[];
   readonly #networks: SandboxNetworks;
+  readonly #storage: SandboxStorage;
 
   constructor(options: {
     readonly cgroups: Cgroups;
@@ -32,6 +35,7 @@ export class SandboxLives {
     readonly faults: FaultPoints;
     readonly openGuards: readonly OpenGuard[];
     readonly networks: SandboxNetworks;
+    readonly storage: SandboxStorage;
   }) {
     this.#cgroups = options.cgroups;
     this.#spawner = options.spawner;
@@ -39,6 +43,7 @@ export class SandboxLives {
     this.#faults = options.faults;
     this.#openGuards = options.openGuards;
     this.#networks = options.networks;
+    this.#storage = options.storage;
   }
 
   /** Begins the life that the record describes in `directory`. When it fails, no process and no group is left. */
@@ -47,15 +52,17 @@ export class SandboxLives {
     const group = await this.#cgroups.make(sandboxId, record.spec.limits);
     try {
       const network = await this.#networks.reserve({ sandboxId, directory, policy: record.settings.network });
+      const own = await this.#storage.treesOf(record.writable);
       await this.#faults.hit('node-before-spawn');
       await this.#spawner.create({
         ...group,
         id: sandboxId,
         directory,
-        layers: record.layers.map((name) => join(this.#paths.layers, name)),
-        usrLayers: record.usrLayers,
+        writable: own.directory,
+        layers: [...own.layers, ...record.layers.map((name) => join(this.#paths.layers, name))],
+        usrLayers: [...own.usrLayers, ...record.usrLayers],
         uidBase: uidBaseOf(record.slot),
-        deadlineBootMs: record.deadlineBootMs,
+        deadlineBootMs: initDeadlineOf(record),
         generation: record.generation,
         noNewPrivileges: record.spec.noNewPrivileges,
         fence: record.settings.leaseToken,
@@ -79,6 +86,8 @@ export class SandboxLives {
     const { client, graceMs } = options;
     const patience = new AbortController();
     try {
+      // What stands still does not hear that it should end.
+      await this.setFrozen(sandboxId, false);
       await client.control((connection) => connection.shutDown(graceMs));
       const waited = delay(graceMs + shutdownMarginMs, undefined, { signal: patience.signal }).catch(() => {});
       await Promise.race([client.gone, waited]);
@@ -94,6 +103,11 @@ export class SandboxLives {
   async clear(sandboxId: string): Promise<void> {
     await this.#cgroups.remove(sandboxId);
     await this.#networks.release(sandboxId);
+  }
+
+  /** Whether the commands stand still. */
+  async setFrozen(sandboxId: SandboxId, isFrozen: boolean): Promise<void> {
+    await this.#cgroups.freeze(sandboxId, isFrozen);
   }
 
   /** Names that have groups here. */

@@ -2,19 +2,21 @@
 import { rename } from 'node:fs/promises';
 import { type Clock, type FaultPoints, type Logger, syncDirectory } from '../base/index.ts';
 import type { InitClient } from '../execution/index.ts';
-import type { HostTemplate } from '../layers/index.ts';
+import type { Writable } from '../layers/index.ts';
 import type { CreateSandboxOrder, SandboxId } from '../protocol/index.ts';
 import { deadlineOf } from './deadline.ts';
 import type { NodePaths } from './node-paths.ts';
 import { type NodeRecord, writeRecord } from './node-record.ts';
-import { writeMetadata, writeOwnNames } from './sandbox-files.ts';
+import { writeMetadata } from './sandbox-files.ts';
 import type { SandboxLives } from './sandbox-lives.ts';
+import { writeNames, writeNamesInside } from './sandbox-names.ts';
+import type { SandboxStorage } from './sandbox-storage.ts';
 import type { SpareDirectories } from './spare-directories.ts';
 
 export interface SandboxMakingParts {
   readonly paths: NodePaths;
   readonly lives: SandboxLives;
-  readonly template: HostTemplate;
+  readonly storage: SandboxStorage;
   readonly spares: SpareDirectories;
   readonly clock: Clock;
   readonly faults: FaultPoints;
@@ -30,12 +32,14 @@ export class SandboxMaking {
 
   /** The rename at the end is the commit: before it, everything is removed again, by us or by the next start of the node. */
   async make(order: CreateSandboxOrder, slot: number): Promise<{ record: NodeRecord; client: InitClient }> {
-    const { paths, lives, template, spares, clock, faults } = this.#parts;
+    const { paths, lives, storage, spares, clock, faults } = this.#parts;
     const { sandboxId, generation, version, mark, spec, settings } = order;
-    const { layers, usrLayers } = await template.ensure();
+    const { layers, usrLayers } = await storage.template();
+    const writable = await this.#openWritable(order);
+    const { fromCheckpoint } = order;
     const record: NodeRecord = {
-      format: 1,
-      ...{ mark, spec, generation, version, settings, slot },
+      format: 2,
+      ...{ mark, spec, generation, version, settings, slot, fromCheckpoint, writable: writable.id },
       deadlineBootMs: deadlineOf(settings, clock),
       layers: layers.map((path) => path.slice(paths.layers.length + 1)),
       usrLayers: [...usrLayers],
@@ -46,29 +50,47 @@ export class SandboxMaking {
     let client: InitClient | undefined;
     try {
       await spares.take(directory);
-      await writeOwnNames(directory, sandboxId);
+      if (fromCheckpoint === null) await writeNames(writable.directory, sandboxId);
       // The record reaches the disk while the spawner works. Metadata is for the commands, and none is admitted yet.
       const written = Promise.all([writeRecord(directory, record), writeMetadata(directory, settings)]);
       const [begun, wrote] = await Promise.allSettled([lives.begin(record, directory), written]);
       if (begun.status === 'fulfilled') client = begun.value;
       if (begun.status === 'rejected') throw begun.reason;
       if (wrote.status === 'rejected') throw wrote.reason;
+      if (fromCheckpoint !== null) await this.#nameInside(begun.value, order);
       await faults.hit('node-create-before-commit');
       await rename(directory, paths.sandbox(sandboxId));
       await syncDirectory(paths.sandboxes);
       return { record, client: begun.value };
     } catch (error) {
       await client?.close();
-      await this.#remove(sandboxId, error);
+      await this.#remove(sandboxId, writable, error);
       throw error;
     }
   }
 
-  async #remove(sandboxId: SandboxId, cause: unknown): Promise<void> {
-    const { lives, paths, log } = this.#parts;
+  async #openWritable({ fromCheckpoint, spec }: CreateSandboxOrder): Promise<Writable> {
+    const { storage, faults } = this.#parts;
+    const limits = { limitBytes: spec.limits.diskBytes };
+    const writable = await (fromCheckpoint === null
+      ? storage.openNew(limits)
+      : storage.openFrom(fromCheckpoint, limits));
+    await faults.hit('node-create-after-writable');
+    return writable;
+  }
+
+  async #nameInside(client: InitClient, { sandboxId, settings }: CreateSandboxOrder): Promise<void> {
+    await writeNamesInside(client, sandboxId, settings.leaseToken).catch((error: unknown) => {
+      this.#parts.log.info('A sandbox keeps the names that its checkpoint had.', { sandboxId, error });
+    });
+  }
+
+  async #remove(sandboxId: SandboxId, writable: Writable, cause: unknown): Promise<void> {
+    const { lives, paths, log, storage } = this.#parts;
     try {
       await lives.clear(sandboxId);
       await lives.removeTree(paths.unfinished(sandboxId));
+      await storage.discard(writable.id);
     } catch (error) {
       // The next start of the node removes it; the caller hears why the sandbox could not be made.
       log.error('A half-made sandbox is left behind until the node starts again.', { sandboxId, cause, error });

@@ -4,15 +4,23 @@
  * Invariants:
  *  - Whoever changes a sandbox holds its lock from reading the record to writing it.
  *  - A sandbox is in #sandboxes exactly while its directory is below `sandboxes/`: complete, and with a record that says what was applied.
- *  - `client` is set exactly while the record says `running`.
+ *  - `client` is set exactly while the record says `running` or `paused`.
  */
 import { randomBytes } from 'node:crypto';
 import { rename } from 'node:fs/promises';
 import { join } from 'node:path';
-import { AtMost, type Clock, KeyedMutex, type Logger, noFaults, silentLogger, syncDirectory } from '../base/index.ts';
+import {
+  AtMost,
+  type Clock,
+  KeyedMutex,
+  type Logger,
+  noFaults,
+  silentLogger,
+  syncDirectory,
+  systemTimers,
+} from '../base/index.ts';
 import { exec, findRun, type InitClient } from '../execution/index.ts';
 import { listListeningSockets } from '../isolation/index.ts';
-import { HostTemplate } from '../layers/index.ts';
 import {
   type ApplySettingsOrder,
   type CreateSandboxOrder,
@@ -37,6 +45,7 @@ import { deadlineOf, nextDeadline } from './deadline.ts';
 import { rethrowDiskFull } from './disk-full.ts';
 import { EventFeed } from './event-feed.ts';
 import { FileCalls } from './file-calls.ts';
+import { FrozenCommands } from './frozen-commands.ts';
 import { IdSlots } from './id-slots.ts';
 import type { SandboxNodeOptions } from './node-options.ts';
 import { type NodeParts, openNodeParts } from './node-parts.ts';
@@ -45,6 +54,7 @@ import { type NodeRecord, viewOf, writeRecord } from './node-record.ts';
 import { admitExec, decideCreate, decideSettings, decideStart, refuseOlderLife } from './order-rules.ts';
 import { PortCalls } from './port-calls.ts';
 import { recoverSandboxes, runningOf } from './recovery.ts';
+import { SandboxBranches } from './sandbox-branches.ts';
 import { clearEarlierLife, readEndReason, writeMetadata } from './sandbox-files.ts';
 import { SandboxLives } from './sandbox-lives.ts';
 import { SandboxMaking } from './sandbox-making.ts';
@@ -91,6 +101,7 @@ export class SandboxNode implements NodeApi {
     listening: (sandboxId, options) => listListeningSockets(this.#parts.cgroups.groupOf(sandboxId), options),
   });
   readonly terminals: SandboxTerminals;
+  readonly branches: SandboxBranches;
   readonly #background = new Set<Promise<void>>();
   #creating = 0;
   #closing: Promise<void> | undefined;
@@ -107,7 +118,7 @@ export class SandboxNode implements NodeApi {
     this.#making = new SandboxMaking({
       paths: this.#paths,
       lives: this.#lives,
-      template: new HostTemplate({ directory: this.#paths.layers }),
+      storage: parts.storage,
       spares: this.#spares,
       clock: this.#clock,
       faults: this.#faults,
@@ -125,6 +136,23 @@ export class SandboxNode implements NodeApi {
     };
     this.#processes = new SandboxProcesses(tables);
     this.terminals = new SandboxTerminals(tables);
+    this.branches = new SandboxBranches({
+      ...parts,
+      frozen: new FrozenCommands({ cgroups: parts.cgroups, faults: this.#faults }),
+      timers: systemTimers,
+      faults: this.#faults,
+      log: this.#log,
+      publish: (event) => this.#feed.publish(event),
+      get: (sandboxId) => this.#get(sandboxId),
+      change: (order, task) => this.#change(order, task),
+      inBackground: (work) => this.#inBackground(work),
+      apply: (sandbox, next) => this.#applyLocked(sandbox, next),
+      begin: (sandbox, next) => this.#beginLocked(sandbox, next),
+      end: async (sandbox) => {
+        await this.#lives.clear(sandbox.record.mark.sandboxId);
+        await this.#endLocked(sandbox, { reason: 'requested' });
+      },
+    });
   }
 
   /** Finds every sandbox again that is on disk, alive or not. Refuses when another process uses the directory. */
@@ -204,19 +232,11 @@ export class SandboxNode implements NodeApi {
     return this.#change(order, async () => {
       const sandbox = this.#get(order.sandboxId);
       if (decideSettings(sandbox.record, order) === 'repeat') return viewOf(sandbox.record);
-      sandbox.record = await applySettings({
-        record: sandbox.record,
-        next: {
-          ...sandbox.record,
-          version: order.version,
-          settings: order.settings,
-          deadlineBootMs: nextDeadline(sandbox.record, order.settings, this.#clock),
-        },
-        client: sandbox.client,
-        directory: this.#paths.sandbox(order.sandboxId),
-        files: this.#settings,
-        faults: this.#faults,
-        networks: this.#parts.networks,
+      await this.#applyLocked(sandbox, {
+        ...sandbox.record,
+        version: order.version,
+        settings: order.settings,
+        deadlineBootMs: nextDeadline(sandbox.record, order.settings, this.#clock),
       });
       return viewOf(sandbox.record);
     });
@@ -296,8 +316,8 @@ export class SandboxNode implements NodeApi {
   }
 
   async #startLocked(sandbox: Sandbox, order: StartSandboxOrder): Promise<NodeSandbox> {
-    const directory = this.#paths.sandbox(order.sandboxId);
-    const next: NodeRecord = {
+    await this.#parts.storage.shorten(sandbox.record.writable);
+    await this.#beginLocked(sandbox, {
       ...sandbox.record,
       generation: order.generation,
       version: order.version,
@@ -305,22 +325,41 @@ export class SandboxNode implements NodeApi {
       deadlineBootMs: deadlineOf(order.settings, this.#clock),
       bootId: this.#clock.bootId,
       life: { kind: 'running' },
-    };
+    });
+    await this.#faults.hit('node-start-before-answer');
+    return viewOf(sandbox.record);
+  }
+
+  /** Begins the life that `next` tells of. When it fails, the sandbox is as it was, and nothing runs. */
+  async #beginLocked(sandbox: Sandbox, next: NodeRecord): Promise<void> {
+    const { sandboxId } = next.mark;
+    const directory = this.#paths.sandbox(sandboxId);
     await clearEarlierLife(directory, sandbox.record.generation);
-    await writeMetadata(directory, order.settings);
+    await writeMetadata(directory, next.settings);
     const client = await this.#lives.begin(next, directory);
     try {
       await writeRecord(directory, next);
     } catch (error) {
       await client.close();
-      await this.#lives.clear(order.sandboxId);
+      await this.#lives.clear(sandboxId);
       throw error;
     }
     Object.assign(sandbox, { record: next, client });
     this.#follow(sandbox);
-    this.#resume(order);
-    await this.#faults.hit('node-start-before-answer');
-    return viewOf(next);
+    this.#resume({ sandboxId, generation: next.generation });
+  }
+
+  async #applyLocked(sandbox: Sandbox, next: NodeRecord): Promise<void> {
+    sandbox.record = await applySettings({
+      record: sandbox.record,
+      next,
+      client: sandbox.client,
+      directory: this.#paths.sandbox(next.mark.sandboxId),
+      files: this.#settings,
+      faults: this.#faults,
+      networks: this.#parts.networks,
+    });
+    this.branches.expiries.follow(sandbox.record);
   }
 
   /** Records the end of a life of which nothing is left. */
@@ -331,6 +370,7 @@ export class SandboxNode implements NodeApi {
     await this.#faults.hit('node-end-before-record');
     sandbox.record = { ...record, generation, life: record.life.kind === 'ended' ? record.life : life };
     sandbox.client = undefined;
+    this.branches.expiries.forget(record.mark.sandboxId);
     await this.#endTables(record.mark.sandboxId);
     await client?.close();
     try {
@@ -356,6 +396,7 @@ export class SandboxNode implements NodeApi {
     const trash = join(this.#paths.trash, `${sandboxId}-${randomBytes(6).toString('hex')}`);
     await rename(this.#paths.sandbox(sandboxId), trash);
     this.#sandboxes.delete(sandboxId);
+    this.branches.expiries.forget(sandboxId);
     await Promise.all([this.#processes.forget(sandboxId), this.terminals.forget(sandboxId)]);
     await this.#settings.forget(this.#paths.sandbox(sandboxId));
     sandbox.client = undefined;
@@ -364,8 +405,9 @@ export class SandboxNode implements NodeApi {
     if (client !== undefined) this.#publishEnd(record, { reason: 'requested', atMs: this.#clock.nowMs() });
     await syncDirectory(this.#paths.sandboxes);
     await this.#faults.hit('node-delete-after-trash');
-    await this.#lives.removeTree(trash).catch((error: unknown) => {
-      this.#log.warn('Deleted files are left in the trash until the node starts again.', { sandboxId, error });
+    const removed = Promise.all([this.#lives.removeTree(trash), this.#parts.storage.discard(record.writable)]);
+    await removed.catch((error: unknown) => {
+      this.#log.warn('Deleted files are left until the node starts again.', { sandboxId, error });
     });
   }
 
@@ -384,6 +426,7 @@ export class SandboxNode implements NodeApi {
   #follow(sandbox: Sandbox): void {
     const { client } = sandbox;
     const { sandboxId } = sandbox.record.mark;
+    this.branches.expiries.follow(sandbox.record);
     void client?.gone.then(() => {
       const record = async () => {
         if (this.#closing !== undefined || sandbox.client !== client) return;
@@ -405,6 +448,9 @@ export class SandboxNode implements NodeApi {
     });
     await this.#parts.networks.restore(found.sandboxes.flatMap((one) => runningOf(one, this.#paths)));
     this.#quarantined.push(...found.quarantined);
+    await this.#parts.storage.begin(new Set(found.sandboxes.map(({ record }) => record.writable)), {
+      keepsUnknown: found.quarantined.length > 0,
+    });
     for (const sandbox of found.sandboxes) {
       const { mark, generation } = sandbox.record;
       this.#sandboxes.set(mark.sandboxId, sandbox);
@@ -417,19 +463,21 @@ export class SandboxNode implements NodeApi {
   async #close(): Promise<void> {
     this.#feed.close();
     this.#ports.close();
+    this.branches.expiries.close();
     await Promise.all(this.#background);
     await Promise.all([...this.#sandboxes.keys()].map((sandboxId) => this.#sandboxLock.run(sandboxId, async () => {})));
     await Promise.all([this.#processes.close(), this.terminals.close()]);
     await Promise.all([...this.#sandboxes.values()].map(({ client }) => client?.close()));
     await this.#settings.close();
     await this.#spares.close();
+    await this.#parts.storage.close();
     await this.#parts.networks.close({ isEmpty: this.#sandboxes.size === 0 });
     await this.#parts.spawner.close();
     if (this.#sandboxes.size === 0) await this.#parts.cgroups.removeRoots();
     await this.#parts.lock.release();
   }
 
-  async #change<Result>(order: LifeOrder, task: () => Promise<Result>): Promise<Result> {
+  async #change<Result>(order: Pick<LifeOrder, 'sandboxId'>, task: () => Promise<Result>): Promise<Result> {
     this.#refuseWhenClosing();
     return await this.#sandboxLock.run(order.sandboxId, async () => {
       this.#refuseWhenClosing();

@@ -16,7 +16,8 @@ const base = createOrder();
 const { sandboxId, generation } = base;
 const life = { sandboxId, generation };
 const record: NodeRecord = {
-  ...{ format: 1, mark: base.mark, spec: base.spec, generation, version: 1, settings: base.settings },
+  ...{ format: 2, mark: base.mark, spec: base.spec, generation, version: 1, settings: base.settings },
+  ...{ writable: newId('writable'), fromCheckpoint: null },
   ...{ deadlineBootMs: 0, layers: ['host-0'], usrLayers: ['/usr'], slot: 0, bootId: 'boot', life: { kind: 'running' } },
 };
 const signalFrame = 26;

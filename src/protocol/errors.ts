@@ -100,6 +100,23 @@ export const errorCatalog = {
     retry: 'never',
     meaning: "Not possible in the sandbox's current state, which the details name.",
   },
+  sandbox_paused: {
+    status: 409,
+    retry: 'never',
+    meaning: 'The sandbox is paused; resume it first, or let traffic do so with `autoResume`.',
+  },
+  checkpoint_not_found: { status: 404, retry: 'never', meaning: 'No such checkpoint in this team.' },
+  checkpoint_not_usable: {
+    status: 409,
+    retry: 'never',
+    meaning: 'The checkpoint is still being made, is being deleted, or was lost by its node.',
+  },
+  pause_unsupported: {
+    status: 400,
+    retry: 'never',
+    meaning: 'Sandboxes cannot be paused this way here; the message says why.',
+  },
+  backup_not_found: { status: 404, retry: 'never', meaning: 'No such backup in this team, or it has expired.' },
   name_taken: { status: 409, retry: 'never', meaning: 'Another sandbox of this team has this name.' },
   stale_generation: {
     status: 409,
@@ -218,6 +235,38 @@ export const errorCatalog = {
     retry: 'never',
     meaning:
       'The machine cannot give a sandbox this network; nothing was changed. The message says what is missing; `network: {mode: "none"}` needs nothing.',
+  },
+  freeze_failed: {
+    status: 503,
+    retry: 'backoff',
+    meaning:
+      'The commands of the sandbox could not be made to stand still in time; they go on, and nothing was changed.',
+  },
+  layer_not_found: { status: 404, retry: 'never', meaning: 'No such layer, or no such writable layer, on this node.' },
+  layer_in_use: {
+    status: 409,
+    retry: 'never',
+    meaning: 'Something still stands on this layer; the details name it. Nothing was removed.',
+  },
+  layer_damaged: {
+    status: 500,
+    retry: 'never',
+    meaning: 'The layer on disk is not what was written; it is put aside and not used.',
+  },
+  layer_incompatible: {
+    status: 409,
+    retry: 'never',
+    meaning: 'The layers stand on another template than the one at hand (a host whose packages have changed).',
+  },
+  storage_unsupported: {
+    status: 501,
+    retry: 'never',
+    meaning: 'The storage of this node cannot do this; the message says why. Nothing was changed.',
+  },
+  storage_failed: {
+    status: 500,
+    retry: 'never',
+    meaning: "The storage of this node's layers failed; the message says where. Nothing half-made is left in use.",
   },
   server_unreachable: {
     status: 503,

@@ -22,6 +22,10 @@ export const idPrefixes = {
   session: 'ses',
   terminal: 'trm',
   mark: 'mrk',
+  checkpoint: 'chk',
+  layer: 'lyr',
+  writable: 'wrt',
+  backup: 'bkp',
 } as const;
 
 export type IdKind = keyof typeof idPrefixes;
@@ -38,6 +42,10 @@ export type RequestId = Id<'request'>;
 export type ProcessId = Id<'process'>;
 export type SessionId = Id<'session'>;
 export type TerminalId = Id<'terminal'>;
+export type CheckpointId = Id<'checkpoint'>;
+export type LayerId = Id<'layer'>;
+export type WritableId = Id<'writable'>;
+export type BackupId = Id<'backup'>;
 
 const alphabet = 'abcdefghijklmnopqrstuvwxyz0123456789';
 const randomPartLength = 20;

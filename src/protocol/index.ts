@@ -3,9 +3,12 @@ export { addressRange, isWithin, rangeText } from './address-ranges.ts';
 export type { ErrorBody, ErrorCode, ErrorSpec, PlatformErrorOptions } from './errors.ts';
 export { errorCatalog, isErrorCode, isPlatformError, PlatformError } from './errors.ts';
 export type {
+  BackupId,
+  CheckpointId,
   Id,
   IdKind,
   KeyId,
+  LayerId,
   LeaseId,
   NodeId,
   OperationId,
@@ -19,6 +22,7 @@ export type {
   TokenId,
   UserId,
   WebhookId,
+  WritableId,
 } from './ids.ts';
 export { idPrefixes, idSchema, isId, newId, systemRandom } from './ids.ts';
 export type { NetworkPolicy, NetworkRule } from './network.ts';
@@ -46,6 +50,17 @@ export type {
   StartSandboxOrder,
   StopSandboxOrder,
 } from './node-api.ts';
+export type {
+  CheckpointOrder,
+  DiskUsage,
+  NodeBranches,
+  NodeCheckpoint,
+  PauseMode,
+  PauseOrder,
+  RestoreOrder,
+  ResumeOrder,
+  StorageDescription,
+} from './node-branches.ts';
 export type {
   FileAction,
   FileActionKind,
@@ -133,6 +148,10 @@ export type {
   Scope,
 } from './route.ts';
 export { commonErrors, conditionHeaders, mutationErrors, scopes } from './route.ts';
+export type { BackupView } from './routes/backups.ts';
+export { backupLimits } from './routes/backups.ts';
+export type { CheckpointView } from './routes/branches.ts';
+export { branchLimits, checkpointStates } from './routes/branches.ts';
 export type { EventView } from './routes/events.ts';
 export type { ExecResult } from './routes/exec.ts';
 export { execLimits } from './routes/exec.ts';
@@ -152,6 +171,6 @@ export { sessionLimits } from './routes/sessions.ts';
 export type { TerminalMessage, TerminalRequest, TerminalView } from './routes/terminals.ts';
 export { terminalKeyProtocol, terminalLimits, terminalProtocol, terminalRequest } from './routes/terminals.ts';
 export type { KeyView } from './routes/who.ts';
-export type { SandboxState, StateKind, StopReason } from './sandbox-state.ts';
+export type { BeforeRestore, PausedState, PauseReason, SandboxState, StateKind, StopReason } from './sandbox-state.ts';
 export { stateKinds } from './sandbox-state.ts';
 export { metadataLimits, pageLimitMax } from './schemas.ts';

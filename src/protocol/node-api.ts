@@ -10,8 +10,9 @@
  *  - Orders for one sandbox that change it run one at a time, in the order they arrived.
  *  - `node_unavailable`, `sandbox_unavailable` promise that nothing was changed; `outcome_unknown` promises nothing.
  */
-import type { NodeId, SandboxId } from './ids.ts';
+import type { CheckpointId, NodeId, SandboxId } from './ids.ts';
 import type { NetworkPolicy } from './network.ts';
+import type { NodeBranches } from './node-branches.ts';
 import type { NodeFiles } from './node-files.ts';
 import type { NodePorts } from './node-ports.ts';
 import type { NodeProcesses } from './node-processes.ts';
@@ -32,6 +33,8 @@ export interface SandboxLimits {
   /** Thousandths of one core. */
   readonly cpuMillis: number;
   readonly processes: number;
+  /** What its own files may take on the disk; null: as much as there is. */
+  readonly diskBytes: number | null;
 }
 
 /** What may change while it runs; always applied as a whole, under the record's version. */
@@ -44,6 +47,11 @@ export interface SandboxSettings {
   readonly leaseToken: number;
   readonly leaseHeld: boolean;
   readonly network: NetworkPolicy;
+  /** What the node does at the deadline: ends it, or lets it stand still in memory. */
+  readonly onExpiry: 'end' | 'pause';
+  /** Whether traffic resumes it, and how many checkpoints of it are kept (null: all): control's, kept here to rebuild a record. */
+  readonly autoResume: boolean;
+  readonly keepCheckpoints: number | null;
   /** Who made this version and how, so that a record can be rebuilt from the node after a crash. */
   readonly change: SettingsChange;
 }
@@ -69,6 +77,8 @@ export interface LifeOrder {
 }
 
 export interface CreateSandboxOrder extends LifeOrder {
+  /** Whose files it begins with; null: the template's alone. */
+  readonly fromCheckpoint: CheckpointId | null;
   readonly mark: SandboxMark;
   readonly version: number;
   readonly spec: SandboxSpec;
@@ -101,6 +111,8 @@ export interface NodeSandbox {
   readonly settings: SandboxSettings;
   readonly life:
     | { readonly kind: 'running' }
+    /** Every command stands still. */
+    | { readonly kind: 'paused'; readonly atMs: number }
     | { readonly kind: 'ended'; readonly reason: EndReason; readonly atMs: number };
 }
 
@@ -180,10 +192,13 @@ export type NodeEvent =
       readonly generation: number;
       readonly reason: EndReason;
       readonly atMs: number;
-    };
+    }
+  /** At its deadline, as its settings say. */
+  | { readonly kind: 'paused'; readonly sandboxId: SandboxId; readonly generation: number; readonly atMs: number };
 
 export interface NodeApi extends NodeProcesses, NodeSessions, NodeFiles, NodePorts {
   readonly terminals: NodeTerminals;
+  readonly branches: NodeBranches;
   describe(signal?: AbortSignal): Promise<NodeDescription>;
   inventory(signal?: AbortSignal): Promise<NodeInventory>;
   findSandbox(sandboxId: SandboxId): Promise<NodeSandbox | undefined>;

@@ -40,6 +40,13 @@ export const limits = z.strictObject({
   /** Thousandths of one core. */
   cpuMillis: z.int().min(10).max(1_000_000).optional(),
   processes: z.int().min(4).max(100_000).optional(),
+  /** What its own files may take; null: as much as there is. Refused where the node's storage cannot bound it. */
+  diskBytes: z
+    .int()
+    .min(16 * mebibyte)
+    .max(1024 * 1024 * mebibyte)
+    .nullable()
+    .optional(),
 });
 
 export const cursor = z.string().min(1).max(200);

@@ -1,5 +1,7 @@
 /** The client: everything that one key can reach on one server. */
 import { type BodyInputOf, type KeyView, type ResultOf, routes, type SandboxView } from '../protocol/index.ts';
+import { Backups } from './backups.ts';
+import { Checkpoints } from './checkpoints.ts';
 import { type CallOptions, Connection, type ConnectionOptions } from './connection.ts';
 import { Events } from './events.ts';
 import { Leases } from './leases.ts';
@@ -12,6 +14,8 @@ type Look = { readonly signal?: AbortSignal };
 export class Atoll {
   readonly connection: Connection;
   readonly sandboxes: Sandboxes;
+  readonly checkpoints: Checkpoints;
+  readonly backups: Backups;
   readonly leases: Leases;
   readonly events: Events;
   readonly keys: Keys;
@@ -22,6 +26,8 @@ export class Atoll {
   constructor(options: ConnectionOptions) {
     this.connection = new Connection(options);
     this.sandboxes = new Sandboxes(this);
+    this.checkpoints = new Checkpoints(this.connection);
+    this.backups = new Backups(this.connection);
     this.leases = new Leases(this.connection);
     this.events = new Events(this.connection);
     this.keys = new Keys(this.connection);
@@ -143,6 +149,15 @@ class Teams {
 
   create(body: BodyInputOf<Routes['createTeam']>, options: CallOptions = {}): Promise<ResultOf<Routes['createTeam']>> {
     return this.#connection.call(routes.createTeam, { body, ...options });
+  }
+
+  /** Changes what a team may take on disks. */
+  update(
+    teamId: string,
+    body: BodyInputOf<Routes['updateTeam']>,
+    options: CallOptions = {},
+  ): Promise<ResultOf<Routes['updateTeam']>> {
+    return this.#connection.call(routes.updateTeam, { params: { teamId }, body, ...options });
   }
 
   async list(options: Look = {}): Promise<Items<'listTeams'>> {

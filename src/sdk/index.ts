@@ -1,5 +1,7 @@
 /** The client library: `npm i atoll`, then `Sandbox.create({ url, apiKey })`. Needs fetch and nothing else. */
 export type {
+  BackupView,
+  CheckpointView,
   ErrorCode,
   EventView,
   KeyView,
@@ -11,6 +13,8 @@ export type {
 } from '../protocol/index.ts';
 export { errorCatalog, isPlatformError, PlatformError } from '../protocol/index.ts';
 export { Atoll } from './atoll.ts';
+export type { BackupPage, Backups, CreateBackupOptions, RestoreBackupOptions } from './backups.ts';
+export type { CheckpointPage, Checkpoints, CreateCheckpointOptions } from './checkpoints.ts';
 export type { CallOptions, ClientClock, ConnectionOptions } from './connection.ts';
 export type { EventsFrom } from './events.ts';
 export type { ExecOptions, ExecResult } from './exec.ts';
@@ -37,10 +41,13 @@ export { Process, Processes, type StartProcessOptions, type WaitOptions } from '
 export {
   type ClientChoice,
   type CreateSandboxOptions,
+  type Fork,
+  type ForkOptions,
   type ListSandboxesOptions,
   type MetadataHistory,
   type MetadataView,
   type NetworkInput,
+  type PauseOptions,
   Sandbox,
   type UpdateSandboxOptions,
 } from './sandbox.ts';

@@ -8,6 +8,7 @@
  */
 import {
   type BodyInputOf,
+  isErrorCode,
   isPlatformError,
   PlatformError,
   type QueryInputOf,
@@ -16,7 +17,10 @@ import {
   type SandboxView,
   type StateKind,
 } from '../protocol/index.ts';
+import { SandboxBackups } from './backups.ts';
+import { SandboxCheckpoints } from './checkpoints.ts';
 import { type CallOptions, Connection, type ConnectionOptions } from './connection.ts';
+import { definedOf } from './defined-of.ts';
 import { type ExecOptions, type ExecResult, execBody, execResultOf } from './exec.ts';
 import { Files } from './files.ts';
 import { Git } from './git.ts';
@@ -45,6 +49,11 @@ export interface ListSandboxesOptions {
 }
 export type MetadataView = ResultOf<(typeof routes)['getMetadata']>;
 export type MetadataHistory = ResultOf<(typeof routes)['listMetadataHistory']>;
+export type PauseOptions = BodyInputOf<(typeof routes)['pauseSandbox']>;
+export type ForkOptions = BodyInputOf<(typeof routes)['forkSandbox']>;
+export type Fork =
+  | { readonly sandbox: Sandbox; readonly error: null }
+  | { readonly sandbox: null; readonly error: PlatformError };
 type CreateCall = Pick<CallOptions, 'idempotencyKey' | 'signal'>;
 
 /** How often `setMetadata` looks again when others change it at the same time. */
@@ -175,6 +184,52 @@ export class Sandbox implements AsyncDisposable {
   /** Ptys with clients that come and go. */
   get terminals(): Terminals {
     return new Terminals(this.#binding());
+  }
+
+  /** Its files as of one instant, to restore, to fork, to begin others with. */
+  get checkpoints(): SandboxCheckpoints {
+    return new SandboxCheckpoints(this.#binding());
+  }
+
+  /** Directories of it as archives that the server keeps. */
+  get backups(): SandboxBackups {
+    return new SandboxBackups(this.#binding());
+  }
+
+  /** Every process stands still (`memory`, the default), or ends and gives its memory back (`files`). The deadline waits. */
+  async pause(options: CallOptions & PauseOptions = {}): Promise<this> {
+    const { mode, ...call } = options;
+    const body = mode === undefined ? {} : { mode };
+    this.#view = await this.#connection.call(routes.pauseSandbox, { ...this.#request(call), body, timeoutMs: null });
+    return this;
+  }
+
+  /** Goes on after a pause; after one with `files` in a new life, with which this handle goes on. */
+  async resume(options: CallOptions & { readonly expiresInMs?: number | null } = {}): Promise<this> {
+    const { expiresInMs, ...call } = options;
+    const body = expiresInMs === undefined ? {} : { expiresInMs };
+    this.#view = await this.#connection.call(routes.resumeSandbox, { ...this.#request(call), body, timeoutMs: null });
+    return this;
+  }
+
+  /** Puts the files of a checkpoint in place of its own and begins a new life on them; this handle goes on with it. */
+  async restore(checkpoint: string, options: CallOptions = {}): Promise<this> {
+    const request = { ...this.#request(options), body: { checkpoint }, timeoutMs: null };
+    this.#view = await this.#connection.call(routes.restoreSandbox, request);
+    return this;
+  }
+
+  /** Sandboxes that begin with its files as of one instant. Each is there, or says why not. Repeats are harmless. */
+  async fork(options: ForkOptions & CallOptions = {}): Promise<readonly Fork[]> {
+    const { idempotencyKey = newIdempotencyKey(), leaseToken, generation, expectedVersion, signal, ...body } = options;
+    const call = { idempotencyKey, leaseToken, generation, expectedVersion, signal };
+    const request = { ...this.#request(definedOf(call)), body, timeoutMs: null };
+    const { items } = await this.#connection.call(routes.forkSandbox, request);
+    return items.map(({ sandbox, error }) =>
+      sandbox === null
+        ? { sandbox: null, error: forkError(error) }
+        : { sandbox: new Sandbox(this.#connection, sandbox, { isOwned: true }), error: null },
+    );
   }
 
   /** Ends every process; the files stay. */
@@ -319,6 +374,11 @@ export class Sandbox implements AsyncDisposable {
       ...(signal && { signal }),
     };
   }
+}
+
+function forkError(error: ResultOf<(typeof routes)['forkSandbox']>['items'][number]['error']): PlatformError {
+  const { code, message, details } = error ?? { code: 'internal', message: 'It was not said why.', details: {} };
+  return new PlatformError(isErrorCode(code) ? code : 'internal', message, { details });
 }
 
 function createCall(

@@ -1,5 +1,6 @@
 /** Every route, bound in one line each. A handler that grows an `if` has found a rule for control. */
 import { routes } from '../protocol/index.ts';
+import { bindBranches } from './bind-branches.ts';
 import { bindFileRoutes } from './bind-file-routes.ts';
 import { bindPorts } from './bind-ports.ts';
 import { bindProcesses } from './bind-processes.ts';
@@ -77,6 +78,8 @@ export function bindRoutes(
 
   bindTerminals(handle, control.terminals);
 
+  bindBranches(handle, control);
+
   handle(routes.acquireLease, ({ caller, conditions, body, exchange }) =>
     leases.acquire(caller, conditions, body, exchange.ending),
   );
@@ -99,6 +102,9 @@ export function bindRoutes(
   handle(routes.createUser, ({ caller, conditions, body }) => who.createUser(caller, conditions, body));
   handle(routes.listUsers, ({ caller }) => who.listUsers(caller));
   handle(routes.createTeam, ({ caller, conditions, body }) => who.createTeam(caller, conditions, body));
+  handle(routes.updateTeam, ({ caller, params, conditions, body }) =>
+    who.updateTeam(caller, conditions, params.teamId, body),
+  );
   handle(routes.listTeams, ({ caller }) => who.listTeams(caller));
 
   handle(routes.listEvents, ({ caller, query, exchange }) =>

@@ -17,9 +17,11 @@ import type {
   ResultOf,
   routes,
   SandboxId,
+  TeamId,
   WebhookId,
   WriteFileOrder,
 } from '../protocol/index.ts';
+import type { BranchesPort } from './branches-port.ts';
 import type { PortsPort } from './ports-port.ts';
 import type { ProcessesPort } from './processes-port.ts';
 import type { SessionsPort } from './sessions-port.ts';
@@ -43,7 +45,7 @@ export type ShownResult<Route extends AnyRoute> = Shown<ResultOf<Route>>;
 
 export type FileExpectation = WriteFileOrder['expected'];
 
-export interface ControlPort {
+export interface ControlPort extends BranchesPort {
   readonly who: {
     /** Refuses with `unauthenticated`. */
     authenticate(keyText: string): Promise<Caller>;
@@ -62,6 +64,7 @@ export interface ControlPort {
     createUser(caller: Caller, conditions: Conditions, body: Body<'createUser'>): Result<'createUser'>;
     listUsers(caller: Caller): Result<'listUsers'>;
     createTeam(caller: Caller, conditions: Conditions, body: Body<'createTeam'>): Result<'createTeam'>;
+    updateTeam(caller: Caller, conditions: Conditions, teamId: TeamId, body: Body<'updateTeam'>): Result<'updateTeam'>;
     listTeams(caller: Caller): Result<'listTeams'>;
   };
   readonly sandboxes: {

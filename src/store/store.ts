@@ -28,6 +28,9 @@ import type {
   WebhookId,
 } from '../protocol/index.ts';
 
+import type { BackupReader, BackupTable } from './backup-records.ts';
+import type { CheckpointReader, CheckpointTable } from './checkpoint-records.ts';
+
 export interface Store {
   transact<Result>(work: (tables: Tables) => Promise<Result>): Promise<Result>;
   read<Result>(work: (tables: Readers) => Promise<Result>): Promise<Result>;
@@ -46,6 +49,8 @@ export interface Readers {
   readonly history: HistoryReader;
   readonly webhooks: WebhookReader;
   readonly exposures: ExposureReader;
+  readonly checkpoints: CheckpointReader;
+  readonly backups: BackupReader;
 }
 
 export interface Tables extends Readers {
@@ -59,6 +64,8 @@ export interface Tables extends Readers {
   readonly history: HistoryTable;
   readonly webhooks: WebhookTable;
   readonly exposures: ExposureTable;
+  readonly checkpoints: CheckpointTable;
+  readonly backups: BackupTable;
 }
 
 // ---- sandboxes
@@ -82,6 +89,12 @@ export interface SandboxRecord {
   readonly leaseToken: number;
   readonly leaseHeld: boolean;
   readonly network: NetworkPolicy;
+  /** What happens at the deadline. */
+  readonly onExpiry: 'stop' | 'pause';
+  /** Whether traffic resumes it. */
+  readonly autoResume: boolean;
+  /** How many of its checkpoints are kept; null: all. */
+  readonly keepCheckpoints: number | null;
   readonly createdAtMs: number;
   readonly createdBy: KeyId;
   readonly userId: UserId | null;
@@ -167,12 +180,16 @@ export interface TeamRecord {
   readonly id: TeamId;
   readonly name: string;
   readonly createdAtMs: number;
+  /** What it may take on disks; null: no bound. */
+  readonly diskBytes: number | null;
 }
 export interface TeamReader {
   find(id: TeamId): Promise<TeamRecord | undefined>;
   list(): Promise<readonly TeamRecord[]>;
 }
 export interface TeamTable extends TeamReader {
+  /** Whether there is such a team. */
+  setDiskBytes(change: { id: TeamId; diskBytes: number | null }): Promise<boolean>;
   insert(record: TeamRecord): Promise<void>;
 }
 
@@ -349,3 +366,7 @@ export interface ExposureTable extends ExposureReader {
   /** Whether there was one. */
   remove(key: ExposureKey): Promise<boolean>;
 }
+
+// ---- checkpoints and backups, in records.ts of their own
+export type { BackupReader, BackupRecord, BackupTable } from './backup-records.ts';
+export type { CheckpointReader, CheckpointRecord, CheckpointTable } from './checkpoint-records.ts';

@@ -208,7 +208,9 @@ export function nodeExecContract(open: () => Promise<NodeUnderTest>): void {
 
   test('a command that takes more memory than the sandbox has is ended, and the sandbox goes on', async () => {
     const small = await node.createSandbox(
-      createOrder({ spec: { limits: { memoryBytes: 64 * mebibyte, cpuMillis: 2_000, processes: 64 } } }),
+      createOrder({
+        spec: { limits: { memoryBytes: 64 * mebibyte, cpuMillis: 2_000, processes: 64, diskBytes: null } },
+      }),
     );
     const hog = await run(node, small, ['tail', '/dev/zero'], { timeoutMs: 50_000 });
     expect(hog).toMatchObject({ exitCode: 137, signal: 'SIGKILL', outOfMemory: true, timedOut: false });

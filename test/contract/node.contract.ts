@@ -78,7 +78,7 @@ export function nodeContract(open: () => Promise<NodeUnderTest>): void {
   });
 
   test('a create that fails leaves nothing behind', async () => {
-    const limits = { memoryBytes: 1, cpuMillis: 1_000, processes: 10 ** 12 };
+    const limits = { memoryBytes: 1, cpuMillis: 1_000, processes: 10 ** 12, diskBytes: null };
     const order = createOrder({ spec: { limits } });
     await expect(node().createSandbox(order)).rejects.toMatchObject({ code: 'isolation_failed' });
     expect(await node().findSandbox(order.sandboxId)).toBeUndefined();

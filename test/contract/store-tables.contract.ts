@@ -125,7 +125,12 @@ export function describeOtherTables(database: () => TestDatabase): void {
   describe('teams, users and keys', () => {
     test('teams and users are found and listed oldest first, users by team', async () => {
       const { write, read } = await open();
-      const teams = [2, 1].map((createdAtMs) => ({ id: newId('team'), name: `t${createdAtMs}`, createdAtMs }));
+      const teams = [2, 1].map((createdAtMs) => ({
+        id: newId('team'),
+        name: `t${createdAtMs}`,
+        createdAtMs,
+        diskBytes: null,
+      }));
       const user = { id: newId('user'), teamId: teams[0]!.id, name: 'u', createdAtMs: 1 };
       await write(async (tables) => {
         for (const team of teams) await tables.teams.insert(team);

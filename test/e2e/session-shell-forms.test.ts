@@ -307,7 +307,7 @@ describeWith(requires.root, requires.cgroups)('texts in a session', () => {
 
   test('E71: a shell that dies in a command is told, not waited for', async () => {
     const small = await SessionRig.open({
-      spec: { limits: { memoryBytes: 96 * 1024 * 1024, cpuMillis: 2_000, processes: 64 } },
+      spec: { limits: { memoryBytes: 96 * 1024 * 1024, cpuMillis: 2_000, processes: 64, diskBytes: null } },
     });
     try {
       const session = await small.session();

@@ -2,7 +2,7 @@
 import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { ScriptedFaults, silentLogger } from '../../src/base/index.ts';
+import { KeptFiles, ScriptedFaults, silentLogger } from '../../src/base/index.ts';
 import type { Delivery } from '../../src/control/index.ts';
 import {
   type Caller,
@@ -13,6 +13,7 @@ import {
 } from '../../src/control/index.ts';
 import {
   type BodyInputOf,
+  type CheckpointId,
   type Conditions,
   type LeaseId,
   type LeaseView,
@@ -120,6 +121,31 @@ export class ControlRig {
     return this.control.sandboxes.start(this.caller, sandboxId, conditions, {});
   }
 
+  pause(sandboxId: SandboxId, conditions: Conditions = {}, mode: 'memory' | 'files' = 'memory') {
+    return this.control.pauses.pause(this.caller, sandboxId, conditions, { mode });
+  }
+
+  resume(sandboxId: SandboxId, conditions: Conditions = {}, body: BodyInputOf<typeof routes.resumeSandbox> = {}) {
+    return this.control.pauses.resume(this.caller, sandboxId, conditions, body);
+  }
+
+  checkpoint(
+    sandboxId: SandboxId,
+    conditions: Conditions = {},
+    body: BodyInputOf<typeof routes.createCheckpoint> = {},
+  ) {
+    const parsed = routes.createCheckpoint.body.parse(body);
+    return this.control.checkpoints.create(this.caller, sandboxId, conditions, parsed);
+  }
+
+  restore(sandboxId: SandboxId, checkpoint: CheckpointId, conditions: Conditions = {}) {
+    return this.control.restores.restore(this.caller, sandboxId, conditions, { checkpoint });
+  }
+
+  fork(sandboxId: SandboxId, body: BodyInputOf<typeof routes.forkSandbox> = {}, conditions: Conditions = {}) {
+    return this.control.forks.fork(this.caller, sandboxId, conditions, routes.forkSandbox.body.parse(body));
+  }
+
   delete(sandboxId: SandboxId, conditions: Conditions = {}, options = { force: false }) {
     return this.control.sandboxes.delete(this.caller, sandboxId, conditions, options);
   }
@@ -209,6 +235,7 @@ export class ControlRig {
       secret: new Uint8Array(32),
       serverRun: newId('request'),
       deliver: (delivery) => this.deliver(delivery),
+      archives: await KeptFiles.open(join(this.directory, 'backups')),
     });
     await this.control.open();
   }

@@ -83,6 +83,17 @@ export class CrashLine {
       setSessionEnv: (...given) => this.#pass(() => node.setSessionEnv(...given)),
       startSessionProcess: (...given) => this.#pass(() => node.startSessionProcess(...given)),
       deleteSession: (...given) => this.#pass(() => node.deleteSession(...given)),
+      branches: {
+        describeStorage: () => this.#pass(() => node.branches.describeStorage()),
+        checkpoint: (order) => this.#pass(() => node.branches.checkpoint(order)),
+        findCheckpoint: (id) => this.#pass(() => node.branches.findCheckpoint(id)),
+        listCheckpoints: () => this.#pass(() => node.branches.listCheckpoints()),
+        removeCheckpoint: (id) => this.#pass(() => node.branches.removeCheckpoint(id)),
+        restore: (order) => this.#pass(() => node.branches.restore(order)),
+        pause: (order) => this.#pass(() => node.branches.pause(order)),
+        resume: (order) => this.#pass(() => node.branches.resume(order)),
+        usage: (order) => this.#pass(() => node.branches.usage(order)),
+      },
       terminals: {
         open: (...given) => this.#pass(() => node.terminals.open(...given)),
         get: (...given) => this.#pass(() => node.terminals.get(...given)),

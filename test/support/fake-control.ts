@@ -12,6 +12,7 @@ import {
   type Scope,
 } from '../../src/protocol/index.ts';
 import type { ControlPort } from '../../src/server/index.ts';
+import { fakeControlBranches } from './fake-control-branches.ts';
 import { FakeControlFiles } from './fake-files.ts';
 import { fakeControlPorts } from './fake-ports.ts';
 
@@ -46,9 +47,13 @@ export function testSandboxView(changes: Partial<SandboxView> = {}): SandboxView
     metadata: {},
     metadataVersion: 3,
     env: {},
-    limits: { memoryBytes: 1024 ** 3, cpuMillis: 1_000, processes: 100 },
+    limits: { memoryBytes: 1024 ** 3, cpuMillis: 1_000, processes: 100, diskBytes: null },
     expiresAt: null,
     network: { mode: 'none' },
+    paused: null,
+    onExpiry: 'stop',
+    autoResume: false,
+    keepCheckpoints: null,
     lease: null,
     nodeId: testId('node', 'a'),
     createdAt: aDay,
@@ -130,6 +135,15 @@ export class FakeControl implements ControlPort {
   }
 
   ports: ControlPort['ports'] = fakeControlPorts();
+  readonly #branches = fakeControlBranches({
+    note: (method, ...args) => this.#note(method, ...args),
+    change: (sandboxId, change) => this.#change(sandboxId, change),
+  });
+  readonly pauses = this.#branches.pauses;
+  readonly checkpoints = this.#branches.checkpoints;
+  readonly restores = this.#branches.restores;
+  readonly forks = this.#branches.forks;
+  readonly backups = this.#branches.backups;
 
   readonly #key = {
     id: testId('key', 'b'),
@@ -168,9 +182,13 @@ export class FakeControl implements ControlPort {
     listUsers: async () => ({ items: [] }),
     createTeam: async (...args) => {
       this.#note('createTeam', ...args);
-      return { id: testId('team', 'b'), name: args[2].name, createdAt: aDay };
+      return { id: testId('team', 'b'), name: args[2].name, diskBytes: args[2].diskBytes, createdAt: aDay };
     },
-    listTeams: async () => ({ items: [{ id: testId('team', 'a'), name: 'first', createdAt: aDay }] }),
+    updateTeam: async (...args) => {
+      this.#note('updateTeam', ...args);
+      return { id: args[2], name: 'first', diskBytes: args[3].diskBytes, createdAt: aDay };
+    },
+    listTeams: async () => ({ items: [{ id: testId('team', 'a'), name: 'first', diskBytes: null, createdAt: aDay }] }),
   };
 
   readonly sandboxes: ControlPort['sandboxes'] = {
@@ -180,7 +198,7 @@ export class FakeControl implements ControlPort {
       if (named !== undefined && body.ifExists === 'get') return { view: named, created: false };
       if (named !== undefined) throw new PlatformError('name_taken', `The name ${body.name} is taken.`);
       const id = testId('sandbox', `made${this.views.size}`);
-      const view = testSandboxView({ id, name: body.name ?? null, metadata: body.metadata });
+      const view = testSandboxView({ id, name: body.name ?? null, metadata: body.metadata ?? {} });
       this.views.set(id, view);
       return { view, created: true };
     },
@@ -389,7 +407,7 @@ export class FakeControl implements ControlPort {
   readonly reconciler: ControlPort['reconciler'] = {
     run: async (caller, options) => {
       this.#note('reconcile', caller, options);
-      return { actions: [], quarantined: [], unreachable: [] };
+      return { actions: [], checkpoints: [], quarantined: [], unreachable: [] };
     },
   };
 

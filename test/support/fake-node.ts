@@ -12,6 +12,7 @@ import {
   type ExecOutcome,
   type LifeOrder,
   type NodeApi,
+  type NodeBranches,
   type NodeDescription,
   type NodeEvent,
   type NodeInventory,
@@ -23,11 +24,12 @@ import {
   type StartSandboxOrder,
   type StopSandboxOrder,
 } from '../../src/protocol/index.ts';
+import { FakeBranches } from './fake-branches.ts';
 import { FakeProcesses } from './fake-processes.ts';
 import { FakeSessions } from './fake-sessions.ts';
 import { FakeTerminals } from './fake-terminals.ts';
 
-type Call = Exclude<keyof NodeApi, 'watch' | 'followProcess' | 'terminals'>;
+type Call = Exclude<keyof NodeApi, 'watch' | 'followProcess' | 'terminals' | 'branches'> | keyof NodeBranches;
 
 /** What happens to the next call of a kind. */
 interface Mishap {
@@ -112,6 +114,13 @@ export class FakeNode implements NodeApi {
     for (const tell of this.#watchers) tell({ kind: 'ended', sandboxId, generation: sandbox.generation, reason, atMs });
   }
 
+  /** Its deadline comes, and its settings say that it is to stand still. */
+  pauseAtDeadline(sandboxId: SandboxId, atMs = 1): void {
+    const sandbox = this.#get(sandboxId);
+    this.sandboxes.set(sandboxId, { ...sandbox, life: { kind: 'paused', atMs } });
+    for (const tell of this.#watchers) tell({ kind: 'paused', sandboxId, generation: sandbox.generation, atMs });
+  }
+
   /** Whoever watches hears no more. */
   breakWatches(): void {
     for (const tell of [...this.#watchers]) tell('broken');
@@ -145,6 +154,7 @@ export class FakeNode implements NodeApi {
     return this.#call('createSandbox', async () => {
       const found = this.sandboxes.get(order.sandboxId);
       if (found !== undefined && decideCreate(found as unknown as NodeRecord, order) === 'repeat') return found;
+      if (order.fromCheckpoint !== null) this.branches.begin(order.sandboxId, order.fromCheckpoint);
       const { mark, spec, generation, version, settings } = order;
       return this.#put({ mark, spec, generation, version, settings, life: { kind: 'running' } });
     });
@@ -245,6 +255,10 @@ export class FakeNode implements NodeApi {
     openPort: async () => Promise.reject(new PlatformError('port_not_open', 'Nothing answers there.')),
   };
   readonly terminals = new FakeTerminals();
+  readonly branches = new FakeBranches({
+    sandboxes: this.sandboxes,
+    call: (name, work) => this.#call(name, work),
+  });
 
   /** Files are not in this fake; a test puts what it needs in their place. */
   fileAction: NodeApi['fileAction'] = noFiles;

@@ -20,6 +20,7 @@ const layers = process.env['ATOLL_LAYERS'];
 export const nodeOptions: Omit<SandboxNodeOptions, 'dataDirectory'> = {
   initProgram,
   version: 'test',
+  storage: 'directories',
   ...(layers === undefined ? {} : { layersDirectory: layers }),
 };
 

@@ -1,5 +1,6 @@
 /** Orders for a node, with everything a test does not care about filled in. */
 import {
+  type CheckpointId,
   type CreateSandboxOrder,
   type ExecOrder,
   type ExecOutcome,
@@ -20,12 +21,15 @@ export const plainSettings: SandboxSettings = {
   leaseToken: 0,
   leaseHeld: false,
   network: noNetwork,
+  onExpiry: 'end',
+  autoResume: false,
+  keepCheckpoints: null,
   change: { by: 'usr-test', atMs: 1, operationId: null },
 };
 
 export const plainSpec: SandboxSpec = {
   template: 'host',
-  limits: { memoryBytes: 512 * 1024 * 1024, cpuMillis: 2_000, processes: 256 },
+  limits: { memoryBytes: 512 * 1024 * 1024, cpuMillis: 2_000, processes: 256, diskBytes: null },
   env: {},
   noNewPrivileges: false,
 };
@@ -35,6 +39,7 @@ export function createOrder(
     readonly sandboxId?: SandboxId;
     readonly generation?: number;
     readonly version?: number;
+    readonly fromCheckpoint?: CheckpointId;
     readonly spec?: Partial<SandboxSpec>;
     readonly settings?: Partial<SandboxSettings>;
   } = {},
@@ -44,6 +49,7 @@ export function createOrder(
     sandboxId,
     generation: overrides.generation ?? 1,
     version: overrides.version ?? 1,
+    fromCheckpoint: overrides.fromCheckpoint ?? null,
     mark: { sandboxId, teamId: newId('team'), name: null, createdAtMs: 1, createdBy: 'usr-test' },
     spec: { ...plainSpec, ...overrides.spec },
     settings: { ...plainSettings, ...overrides.settings },

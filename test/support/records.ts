@@ -18,7 +18,7 @@ export function sandboxRecord(given: Partial<SandboxRecord> = {}): SandboxRecord
     name: null,
     spec: {
       template: 'host',
-      limits: { memoryBytes: 2 ** 30, cpuMillis: 1000, processes: 512 },
+      limits: { memoryBytes: 2 ** 30, cpuMillis: 1000, processes: 512, diskBytes: null },
       env: { LANG: 'C.UTF-8' },
       noNewPrivileges: false,
     },
@@ -31,6 +31,9 @@ export function sandboxRecord(given: Partial<SandboxRecord> = {}): SandboxRecord
     leaseToken: 0,
     leaseHeld: false,
     network: noNetwork,
+    onExpiry: 'stop',
+    autoResume: false,
+    keepCheckpoints: null,
     createdAtMs: 1_900_000_000_000,
     createdBy: newId('key'),
     userId: null,

@@ -21,6 +21,7 @@ import type {
   StartSandboxOrder,
   StopSandboxOrder,
 } from '../../protocol/index.ts';
+import { branchClient } from './branch-client.ts';
 import { lost, refusalOf } from './call-failures.ts';
 import { FileClient } from './file-client.ts';
 import { bytesType, jsonType, packExecCall, parseJson, readWhole, unpackOutcome } from './node-wire.ts';
@@ -62,6 +63,7 @@ export class NodeClient implements NodeApi {
   };
   readonly #processes = processClient(this.#calls);
   readonly terminals = terminalClient(this.#calls);
+  readonly branches = branchClient(this.#calls);
   readonly #sessions = sessionClient({
     ask: (method, order) => this.#ask(method, order),
     order: (method, order) => this.#order(method, order),

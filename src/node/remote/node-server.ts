@@ -19,6 +19,7 @@ import {
   startOrder,
   stopOrder,
 } from '../order-schemas.ts';
+import { branchCalls } from './branch-server.ts';
 import { FileServer, fileMethods } from './file-server.ts';
 import {
   basePath,
@@ -122,7 +123,7 @@ export class NodeServer {
     const body = await readBody(request, bodyLimitBytes);
     if (method === 'exec') return answer(response, 200, bytesType, await this.#exec(body));
     if (method === 'execInSession') return answer(response, 200, bytesType, await this.#execInSession(body));
-    const call = this.#calls[method] ?? sessionCalls(this.#node)[method];
+    const call = this.#calls[method] ?? sessionCalls(this.#node)[method] ?? branchCalls(this.#node)[method];
     if (call === undefined) throw new PlatformError('route_not_found', `A node knows no "${method}".`);
     const result = await call(parseJson(body));
     answer(response, 200, jsonType, JSON.stringify({ result }));

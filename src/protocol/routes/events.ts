@@ -133,6 +133,9 @@ export const reconcile = defineRoute({
   body: z.strictObject({ dryRun: z.boolean().default(false) }),
   result: z.object({
     actions: z.array(reconcileActionView),
+    checkpoints: z.array(
+      z.object({ kind: z.string(), checkpointId: idSchema('checkpoint'), nodeId: z.string(), reason: z.string() }),
+    ),
     quarantined: z.array(z.object({ nodeId: z.string(), directory: z.string(), why: z.string() })),
     unreachable: z.array(z.string()),
   }),

@@ -1,4 +1,6 @@
 /** Every route, by name: what the server binds, the documents describe and the SDK calls. */
+import * as backups from './backups.ts';
+import * as branches from './branches.ts';
 import * as events from './events.ts';
 import * as exec from './exec.ts';
 import * as files from './files.ts';
@@ -21,6 +23,20 @@ export const routes = {
   getMetadata: sandboxes.getMetadata,
   patchMetadata: sandboxes.patchMetadata,
   listMetadataHistory: sandboxes.listMetadataHistory,
+  pauseSandbox: branches.pauseSandbox,
+  resumeSandbox: branches.resumeSandbox,
+  createCheckpoint: branches.createCheckpoint,
+  listCheckpoints: branches.listCheckpoints,
+  getCheckpoint: branches.getCheckpoint,
+  deleteCheckpoint: branches.deleteCheckpoint,
+  restoreSandbox: branches.restoreSandbox,
+  forkSandbox: branches.forkSandbox,
+  createBackup: backups.createBackup,
+  listBackups: backups.listBackups,
+  getBackup: backups.getBackup,
+  downloadBackup: backups.downloadBackup,
+  restoreBackup: backups.restoreBackup,
+  deleteBackup: backups.deleteBackup,
   exec: exec.execCommand,
   startProcess: processes.startProcess,
   listProcesses: processes.listProcesses,
@@ -78,6 +94,7 @@ export const routes = {
   createUser: who.createUser,
   listUsers: who.listUsers,
   createTeam: who.createTeam,
+  updateTeam: who.updateTeam,
   listTeams: who.listTeams,
   listEvents: events.listEvents,
   getOperation: events.getOperation,

@@ -8,6 +8,10 @@ import { cursor, instant, limits, metadataMap, metadataPatch, none, pageLimit, t
 
 export const sandboxParams = z.object({ sandboxId: idSchema('sandbox') });
 
+const onExpiry = z.enum(['stop', 'pause']);
+/** How many checkpoints of a sandbox are kept, the newest ones; null: all. */
+const keepCheckpoints = z.int().min(1).max(1_000).nullable();
+
 export const sandboxView = z.object({
   id: idSchema('sandbox'),
   name: z.string().nullable(),
@@ -22,9 +26,22 @@ export const sandboxView = z.object({
   metadata: z.record(z.string(), z.string()),
   metadataVersion: z.int(),
   env: z.record(z.string(), z.string()),
-  limits: z.object({ memoryBytes: z.int(), cpuMillis: z.int(), processes: z.int() }),
+  limits: z.object({
+    memoryBytes: z.int(),
+    cpuMillis: z.int(),
+    processes: z.int(),
+    diskBytes: z.int().nullable(),
+  }),
   expiresAt: z.iso.datetime().nullable(),
   network: networkPolicy,
+  /** How and since when it is paused; null: it is not. `leftMs` is what was left of its time. */
+  paused: z.object({ mode: z.enum(['memory', 'files']), since: instant, leftMs: z.int().nullable() }).nullable(),
+  /** What happens at the deadline. */
+  onExpiry: z.enum(['stop', 'pause']),
+  /** Whether a command, a file operation or a preview resumes it. */
+  autoResume: z.boolean(),
+  /** How many of its checkpoints are kept; null: all. */
+  keepCheckpoints: z.int().nullable(),
   lease: z.object({ holder: z.string(), reason: z.string(), token: z.int() }).nullable(),
   nodeId: idSchema('node'),
   createdAt: z.iso.datetime(),
@@ -48,9 +65,12 @@ export const createSandbox = defineRoute({
       .regex(/^[a-zA-Z0-9][a-zA-Z0-9._-]*$/, 'A name is letters, digits, ".", "_" and "-".')
       .optional(),
     ifExists: z.enum(['refuse', 'get']).default('refuse'),
-    template: text({ maxLength: 100 }).default('host'),
-    metadata: metadataMap.default({}),
-    env: z.record(z.string(), z.string()).default({}),
+    /** Begins with the files of this checkpoint. What is not given below is then as the checkpoint has it, metadata included. */
+    checkpoint: idSchema('checkpoint').optional(),
+    /** Without it and without a checkpoint: `host`. */
+    template: text({ maxLength: 100 }).optional(),
+    metadata: metadataMap.optional(),
+    env: z.record(z.string(), z.string()).optional(),
     limits: limits.default({}),
     /** null: it never ends by itself. */
     expiresInMs: z
@@ -59,8 +79,12 @@ export const createSandbox = defineRoute({
       .max(365 * 24 * 3600 * 1000)
       .nullable()
       .default(null),
-    noNewPrivileges: z.boolean().default(false),
-    /** Default: the server's, which is `full` unless its operator has set another. */
+    /** At the deadline: `stop` (the default) ends it, `pause` lets it stand still in memory. */
+    onExpiry: onExpiry.default('stop'),
+    autoResume: z.boolean().default(false),
+    keepCheckpoints: keepCheckpoints.default(null),
+    noNewPrivileges: z.boolean().optional(),
+    /** Default: the checkpoint's, or the server's, which is `full` unless its operator has set another. */
     network: networkPolicy.optional(),
   }),
   result: sandboxView,
@@ -68,6 +92,10 @@ export const createSandbox = defineRoute({
   errors: [
     'name_taken',
     'template_not_found',
+    'checkpoint_not_found',
+    'checkpoint_not_usable',
+    'layer_incompatible',
+    'storage_unsupported',
     'limit_exceeded',
     'node_unavailable',
     'outcome_unknown',
@@ -115,7 +143,8 @@ export const updateSandbox = defineRoute({
   name: 'updateSandbox',
   method: 'PATCH',
   path: '/v1/sandboxes/:sandboxId',
-  summary: 'Changes metadata, deadline and network together, all or none. `If-Match` takes the version of the sandbox.',
+  summary:
+    'Changes metadata, deadline, network and what happens by itself together, all or none. `If-Match` takes the version of the sandbox.',
   scope: 'sandboxes:write',
   params: sandboxParams,
   query: none,
@@ -132,6 +161,9 @@ export const updateSandbox = defineRoute({
       .optional(),
     /** Replaces the whole policy; it holds for open connections too. */
     network: networkPolicy.optional(),
+    onExpiry: onExpiry.optional(),
+    autoResume: z.boolean().optional(),
+    keepCheckpoints: keepCheckpoints.optional(),
   }),
   result: sandboxView,
   errors: [
@@ -147,7 +179,7 @@ export const updateSandbox = defineRoute({
   ],
 });
 
-const lifeErrors = [
+export const lifeErrors = [
   'sandbox_not_found',
   'sandbox_wrong_state',
   'stale_generation',

@@ -138,7 +138,19 @@ export const listUsers = defineRoute({
   errors: [],
 });
 
-export const teamView = z.object({ id: idSchema('team'), name: z.string(), createdAt: instant });
+const teamDiskBytes = z
+  .int()
+  .min(0)
+  .max(2 ** 52)
+  .nullable();
+
+export const teamView = z.object({
+  id: idSchema('team'),
+  name: z.string(),
+  /** What its sandboxes, checkpoints and backups may take on disks together; null: no bound. */
+  diskBytes: z.int().nullable(),
+  createdAt: instant,
+});
 
 export const createTeam = defineRoute({
   name: 'createTeam',
@@ -148,10 +160,23 @@ export const createTeam = defineRoute({
   scope: 'admin',
   params: none,
   query: none,
-  body: z.strictObject({ name: text({ maxLength: 100 }) }),
+  body: z.strictObject({ name: text({ maxLength: 100 }), diskBytes: teamDiskBytes.default(null) }),
   result: teamView,
   status: 201,
   errors: [],
+});
+
+export const updateTeam = defineRoute({
+  name: 'updateTeam',
+  method: 'PATCH',
+  path: '/v1/teams/:teamId',
+  summary: 'Changes what a team may take on disks. What is there already stays.',
+  scope: 'admin',
+  params: z.object({ teamId: idSchema('team') }),
+  query: none,
+  body: z.strictObject({ diskBytes: teamDiskBytes }),
+  result: teamView,
+  errors: ['team_not_found'],
 });
 
 export const listTeams = defineRoute({

@@ -2,6 +2,7 @@
 import type { Scope } from '../../protocol/index.ts';
 import { RouteTable } from '../route-table.ts';
 import { notSupported } from './e2b-error.ts';
+import type { LifecycleCalls } from './lifecycle-calls.ts';
 import type { Asked, SandboxCalls, Told } from './sandbox-calls.ts';
 import type { TemplateCalls } from './template-calls.ts';
 
@@ -20,7 +21,13 @@ export function isE2bPath(path: string): boolean {
   return ownedPaths.test(path);
 }
 
-export function apiRoutes(sandboxes: SandboxCalls, templates: TemplateCalls): RouteTable<ApiRoute> {
+export interface ApiCalls {
+  readonly sandboxes: SandboxCalls;
+  readonly lifecycle: LifecycleCalls;
+  readonly templates: TemplateCalls;
+}
+
+export function apiRoutes({ sandboxes, lifecycle, templates }: ApiCalls): RouteTable<ApiRoute> {
   const table = new RouteTable<ApiRoute>();
   const add = (scope: Scope, method: string, path: string, answer: ApiRoute['answer']) =>
     table.add({ method, path }, { method, path, scope, answer });
@@ -45,8 +52,13 @@ export function apiRoutes(sandboxes: SandboxCalls, templates: TemplateCalls): Ro
   read('GET', '/sandboxes/:sandboxID', (asked) => sandboxes.info(asked));
   write('DELETE', '/sandboxes/:sandboxID', (asked) => sandboxes.kill(asked));
   for (const generation of ['', '/v2']) {
-    write('POST', `${generation}/sandboxes/:sandboxID/connect`, (asked) => sandboxes.connect(asked));
+    write('POST', `${generation}/sandboxes/:sandboxID/connect`, (asked) => lifecycle.connect(asked));
   }
+  write('POST', '/sandboxes/:sandboxID/pause', (asked) => lifecycle.pause(asked));
+  write('POST', '/sandboxes/:sandboxID/resume', (asked) => lifecycle.resume(asked));
+  write('POST', '/sandboxes/:sandboxID/fork', (asked) => lifecycle.fork(asked));
+  write('POST', '/sandboxes/:sandboxID/snapshots', (asked) => lifecycle.snapshot(asked));
+  read('GET', '/snapshots', (asked) => lifecycle.listSnapshots(asked));
   write('POST', '/sandboxes/:sandboxID/timeout', (asked) => sandboxes.setTimeout(asked));
   write('POST', '/sandboxes/:sandboxID/refreshes', (asked) => sandboxes.refresh(asked));
   write('PUT', '/sandboxes/:sandboxID/network', (asked) => sandboxes.setNetwork(asked));
@@ -57,6 +69,7 @@ export function apiRoutes(sandboxes: SandboxCalls, templates: TemplateCalls): Ro
   read('GET', '/templates', (asked) => templates.list(asked));
   read('GET', '/v2/templates', (asked) => templates.list(asked));
   read('GET', '/templates/aliases/:alias', (asked) => templates.alias(asked));
+  write('DELETE', '/templates/:templateID', (asked) => templates.delete(asked));
   read('GET', '/templates/:templateID/tags', (asked) => templates.tags(asked));
 
   missing('Volumes are', [

@@ -5,7 +5,7 @@ import { parsePart } from '../invalid-request.ts';
 import { E2bError, notSupported } from './e2b-error.ts';
 import { egressSettings, policyOf } from './network-settings.ts';
 import { withMarks } from './sandbox-marks.ts';
-import { templateOf } from './template-names.ts';
+import type { TemplateSource } from './template-names.ts';
 
 const networkSettings = egressSettings.extend({
   allowPublicTraffic: z.boolean().nullish(),
@@ -26,24 +26,33 @@ const createBody = z.strictObject({
   allow_internet_access: z.boolean().nullish(),
   network: networkSettings.nullish(),
   iam: z.unknown().optional(),
+  /** The client starts the gateway itself, as a command; there is nothing for a server to do. */
   mcp: z.unknown().optional(),
   volumeMounts: z.array(z.unknown()).nullish(),
 });
 
 type CreateBody = BodyOf<typeof routes.createSandbox>;
 
-export function parseCreateBody(value: unknown, defaultTimeoutS: number): CreateBody {
+export type WantedSandbox = z.output<typeof createBody> & { readonly timeout: number };
+
+export function parseCreateBody(value: unknown, defaultTimeoutS: number): WantedSandbox {
   const asked = parsePart(createBody, 'body', value);
-  const isPublic = asked.network?.allowPublicTraffic ?? true;
   refuseMissing(asked);
+  return { ...asked, timeout: asked.timeout ?? defaultTimeoutS };
+}
+
+export function createBodyOf(asked: WantedSandbox, source: TemplateSource): CreateBody {
+  const marks = { template: asked.templateID, isPublic: asked.network?.allowPublicTraffic ?? true };
   const network = policyOf(asked.network ?? {}, asked.allow_internet_access ?? undefined);
   return parsePart(routes.createSandbox.body, 'body', {
-    template: templateOf(asked.templateID),
-    metadata: withMarks(asked.metadata ?? {}, { template: asked.templateID, isPublic }, 'kill'),
-    env: asked.envVars ?? {},
-    expiresInMs: timeoutMs(asked.timeout ?? defaultTimeoutS),
+    ...source,
+    metadata: withMarks(asked.metadata ?? {}, marks, asked.autoPause ? 'pause' : 'kill'),
+    ...(asked.envVars && { env: asked.envVars }),
+    expiresInMs: timeoutMs(asked.timeout),
+    onExpiry: asked.autoPause ? 'pause' : 'stop',
+    autoResume: asked.autoResume?.enabled ?? false,
     ...(network !== undefined && { network }),
-  }) as CreateBody;
+  });
 }
 
 /** Whole seconds, as clients send them. */
@@ -55,13 +64,14 @@ export function timeoutMs(seconds: number): number {
 function refuseMissing(asked: z.output<typeof createBody>): void {
   if ((asked.volumeMounts ?? []).length > 0) throw notSupported('Volumes are');
   if (asked.iam !== undefined && asked.iam !== null) throw notSupported('Identity tokens (iam) are');
-  if (asked.mcp !== undefined && asked.mcp !== null) throw notSupported('The MCP gateway (mcp) is');
   if (asked.network?.maskRequestHost) throw notSupported('maskRequestHost is');
   if ((asked.network?.httpsPorts ?? []).length > 0) throw notSupported('httpsPorts is');
   if (asked.secure === false) throw notSupported('A sandbox whose agent is open to everybody (secure: false) is');
   if (asked.autoPauseMemory === false && !asked.autoPause) {
     throw new E2bError(400, 'autoPauseMemory: false needs autoPause.');
   }
-  if (asked.autoPause) throw notSupported('Pausing at the timeout (autoPause) is');
-  if (asked.autoResume?.enabled) throw notSupported('Resuming by traffic (autoResume) is');
+  if (asked.autoPauseMemory === false && asked.autoResume?.enabled) {
+    throw new E2bError(400, 'autoPauseMemory: false cannot be resumed by traffic.');
+  }
+  if (asked.autoPauseMemory === false) throw notSupported('Pausing at the timeout without the memory is');
 }

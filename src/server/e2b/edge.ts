@@ -71,7 +71,7 @@ export class Edge {
     if (internalPaths.test(request.url ?? '')) {
       throw new E2bError(404, 'This is not reached from outside.', { fields: { path: exchange.path } });
     }
-    const { caller, seen } = running(address, found);
+    const { caller, seen } = await this.#running(address, found);
     await this.#options.envd.handle(request, response, { sandboxId: seen.id, caller });
     return true;
   }
@@ -115,13 +115,25 @@ export class Edge {
     }
   }
 
+  /** One that runs. A sandbox that was made to be woken by traffic is. */
+  async #running({ sandboxId }: PortAddress, found: Found | undefined): Promise<Found> {
+    if (found !== undefined && stateOf(found.seen) === 'running') return found;
+    if (!found?.seen.autoResume || found.seen.paused?.mode === 'files') {
+      throw new E2bError(502, 'The sandbox was not found', { fields: { sandboxId } });
+    }
+    const { caller } = found;
+    return { caller, seen: await this.#options.control.pauses.resume(caller, sandboxId, {}, {}) };
+  }
+
   async #admit(address: PortAddress, token: string | undefined): Promise<PreviewAdmission> {
     const { control, views } = this.#options;
     const { sandboxId } = address;
-    const { caller, seen } = running(address, await this.#look(address));
-    if (marksOf(seen.metadata)?.isPublic !== true && !isSame(token, views.trafficTokenOf(sandboxId))) {
+    const found = await this.#look(address);
+    const isPublic = found !== undefined && marksOf(found.seen.metadata)?.isPublic === true;
+    if (found !== undefined && !isPublic && !isSame(token, views.trafficTokenOf(sandboxId))) {
       throw new E2bError(403, 'Traffic access token is missing or wrong.', { fields: { sandboxId } });
     }
+    const { caller, seen } = await this.#running(address, found);
     const { generation } = seen;
     return {
       life: { sandboxId, generation },
@@ -138,11 +150,6 @@ function isOurs(address: EdgeAddress, found: Found | undefined): boolean {
     address.port === envdPort ||
     (found !== undefined && marksOf(found.seen.metadata) !== undefined)
   );
-}
-
-function running({ sandboxId }: PortAddress, found: Found | undefined): Found {
-  if (found !== undefined && stateOf(found.seen) === 'running') return found;
-  throw new E2bError(502, 'The sandbox was not found', { fields: { sandboxId } });
 }
 
 function notOpen({ sandboxId, port }: PortAddress): E2bError {

@@ -23,6 +23,7 @@ import { createEnvd, sandboxOfSignature } from './envd/index.ts';
 import { envdPort } from './envd-handler.ts';
 import { EnvdTokens } from './envd-tokens.ts';
 import { ExpiredSandboxes } from './expired-sandboxes.ts';
+import { LifecycleCalls } from './lifecycle-calls.ts';
 import { SandboxCalls } from './sandbox-calls.ts';
 import { SandboxViews } from './sandbox-views.ts';
 import { TemplateCalls } from './template-calls.ts';
@@ -63,7 +64,9 @@ export class E2bApi {
     const envd = createEnvd({ control, tokens, timers, logger });
     this.#edge = new Edge({ control, addresses, views, envd, fail: (exchange, error) => this.#fail(exchange, error) });
     this.#expired = new ExpiredSandboxes({ control, logger, timers });
-    this.#routes = apiRoutes(new SandboxCalls(control, views), new TemplateCalls());
+    const sandboxes = new SandboxCalls(control, views);
+    const lifecycle = new LifecycleCalls(control, views, sandboxes);
+    this.#routes = apiRoutes({ sandboxes, lifecycle, templates: new TemplateCalls(lifecycle) });
   }
 
   /** False: it is not E2B's. */

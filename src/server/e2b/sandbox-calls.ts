@@ -4,12 +4,13 @@ import type { Caller } from '../../control/index.ts';
 import { type Conditions, isPlatformError, pageLimitMax, type SandboxId } from '../../protocol/index.ts';
 import type { ControlPort } from '../control-port.ts';
 import { parsePart } from '../invalid-request.ts';
-import { parseCreateBody, timeoutMs } from './create-body.ts';
-import { E2bError, notSupported } from './e2b-error.ts';
+import { createBodyOf, parseCreateBody, timeoutMs } from './create-body.ts';
+import { E2bError } from './e2b-error.ts';
 import { pageOf, parseListQuery } from './list-query.ts';
 import { egressSettings, policyOf } from './network-settings.ts';
 import { refuseReserved } from './sandbox-marks.ts';
 import { notFound, type SandboxSeen, type SandboxViews, stateOf } from './sandbox-views.ts';
+import { sourceOf } from './template-names.ts';
 
 export interface Asked {
   readonly caller: Caller;
@@ -28,13 +29,11 @@ export interface Told {
 }
 
 const noContent: Told = { status: 204 };
-const connectTimeoutS = 300;
 /** Of the first generation of paths, and of what extends. */
 const shortTimeoutS = 15;
 /** Attempts against others who change the same sandbox. */
 const extendAttempts = 10;
 
-const connectBody = z.strictObject({ timeout: z.number().nullish(), memory: z.boolean().nullish() });
 const timeoutBody = z.strictObject({ timeout: z.number() });
 const refreshBody = z.strictObject({ duration: z.number().nullish() });
 const networkBody = egressSettings.extend({ allow_internet_access: z.boolean().nullish() }).strict();
@@ -50,13 +49,15 @@ export class SandboxCalls {
   }
 
   async create(asked: Asked, defaults: { readonly timeoutS: number }): Promise<Told> {
-    const body = parseCreateBody(asked.body, defaults.timeoutS);
+    const wanted = parseCreateBody(asked.body, defaults.timeoutS);
+    const source = await sourceOf(this.#control, asked.caller, wanted.templateID);
+    const body = createBodyOf(wanted, source);
     try {
       const { view } = await this.#control.sandboxes.create(asked.caller, asked.conditions, body);
       return { status: 201, body: this.#views.opened(view) };
     } catch (error) {
-      if (!isPlatformError(error, 'template_not_found')) throw error;
-      throw new E2bError(404, `template '${String((asked.body as { templateID?: unknown }).templateID)}' not found`);
+      if (!isPlatformError(error, 'template_not_found', 'checkpoint_not_found')) throw error;
+      throw new E2bError(404, `template '${wanted.templateID}' not found`, { cause: error });
     }
   }
 
@@ -83,26 +84,18 @@ export class SandboxCalls {
   }
 
   async info(asked: Asked): Promise<Told> {
-    return { status: 200, body: this.#views.detailed(await this.#get(asked)) };
+    return { status: 200, body: this.#views.detailed(await this.get(asked)) };
   }
 
   async kill(asked: Asked): Promise<Told> {
-    const seen = await this.#get(asked);
+    const seen = await this.get(asked);
     await this.#control.sandboxes.delete(asked.caller, seen.id, asked.conditions, { force: false });
     return noContent;
   }
 
-  async connect(asked: Asked): Promise<Told> {
-    const { timeout, memory } = parsePart(connectBody, 'body', asked.body);
-    const wantedMs = timeoutMs(timeout ?? connectTimeoutS);
-    if (memory === false) throw notSupported('Starting from the disk alone (memory: false) is');
-    const seen = await this.#extend(asked, wantedMs);
-    return { status: 200, body: this.#views.opened(seen) };
-  }
-
   async refresh(asked: Asked): Promise<Told> {
     const { duration } = parsePart(refreshBody, 'body', asked.body);
-    await this.#extend(asked, timeoutMs(Math.max(shortTimeoutS, duration ?? 0)));
+    await this.extend(asked, timeoutMs(Math.max(shortTimeoutS, duration ?? 0)));
     return noContent;
   }
 
@@ -127,7 +120,7 @@ export class SandboxCalls {
   async patchMetadata(asked: Asked): Promise<Told> {
     const patch = parsePart(metadataBody, 'body', asked.body);
     refuseReserved(patch);
-    const seen = await this.#get(asked);
+    const seen = await this.get(asked);
     if (stateOf(seen) !== 'running') throw new E2bError(409, `Sandbox ${seen.id} is ${seen.state}.`);
     await this.#control.metadata.patch(asked.caller, seen.id, asked.conditions, patch);
     return noContent;
@@ -135,7 +128,7 @@ export class SandboxCalls {
 
   /** What happened to it, in order: the nearest that there is to a log of a sandbox. */
   async logs(asked: Asked, generation: 'v1' | 'v2'): Promise<Told> {
-    const seen = await this.#get(asked);
+    const seen = await this.get(asked);
     const { items } = await this.#control.events.list(asked.caller, { sandboxId: seen.id, limit: pageLimitMax });
     const logs = items.map((event) => ({
       timestamp: event.at,
@@ -147,7 +140,8 @@ export class SandboxCalls {
     return { status: 200, body: generation === 'v2' ? { logs } : { logs: lines, logEntries: logs } };
   }
 
-  async #get({ caller, params }: Asked): Promise<SandboxSeen> {
+  /** One that is there for E2B's clients. */
+  async get({ caller, params }: Asked): Promise<SandboxSeen> {
     const sandboxId = params['sandboxID'] as SandboxId;
     const seen = await this.#control.sandboxes.get(caller, sandboxId).catch((error: unknown) => {
       throw isPlatformError(error, 'sandbox_not_found') ? notFound(sandboxId) : error;
@@ -157,13 +151,13 @@ export class SandboxCalls {
   }
 
   async #getRunning(asked: Asked): Promise<SandboxSeen> {
-    const seen = await this.#get(asked);
+    const seen = await this.get(asked);
     if (stateOf(seen) !== 'running') throw notFound(seen.id);
     return seen;
   }
 
   /** Never shortens: whoever comes between is looked at again. */
-  async #extend(asked: Asked, wantedMs: number): Promise<SandboxSeen> {
+  async extend(asked: Asked, wantedMs: number): Promise<SandboxSeen> {
     for (let attempt = 1; ; attempt++) {
       const seen = await this.#getRunning(asked);
       if (seen.expiresAt === null || Date.parse(seen.expiresAt) >= Date.now() + wantedMs) return seen;
@@ -181,7 +175,7 @@ export class SandboxCalls {
     let cursor: string | null | undefined;
     do {
       const page = await this.#control.sandboxes.list(caller, {
-        state: ['running'],
+        state: ['running', 'pausing', 'paused', 'resuming'],
         ...(metadata.length > 0 && { metadata: [...metadata] }),
         ...(cursor && { cursor }),
         limit: pageLimitMax,

@@ -6,7 +6,7 @@ import { E2bError } from './e2b-error.ts';
 import { envdVersion } from './envd-handler.ts';
 import type { EnvdTokens } from './envd-tokens.ts';
 import { egressOf } from './network-settings.ts';
-import { marksOf, onTimeoutKey, withoutMarks } from './sandbox-marks.ts';
+import { marksOf, withoutMarks } from './sandbox-marks.ts';
 
 export type SandboxSeen = Awaited<ReturnType<ControlPort['sandboxes']['get']>>;
 export type E2bState = 'running' | 'paused';
@@ -18,7 +18,16 @@ const never = '9999-12-31T23:59:59.000Z';
 
 /** undefined: it is not there any more, or not yet. */
 export function stateOf(seen: SandboxSeen): E2bState | undefined {
-  return seen.state === 'running' ? 'running' : undefined;
+  switch (seen.state) {
+    case 'running':
+    case 'resuming':
+      return 'running';
+    case 'pausing':
+    case 'paused':
+      return 'paused';
+    default:
+      return undefined;
+  }
 }
 
 export function notFound(sandboxId: string): E2bError {
@@ -51,15 +60,15 @@ export class SandboxViews {
   }
 
   listed(seen: SandboxSeen) {
-    const { cpuMillis, memoryBytes } = seen.limits;
+    const { cpuMillis, memoryBytes, diskBytes } = seen.limits;
     return {
       ...idsOf(seen),
       startedAt: seen.createdAt,
-      endAt: seen.expiresAt ?? never,
+      endAt: seen.paused?.since ?? seen.expiresAt ?? never,
       state: stateOf(seen) ?? 'running',
       cpuCount: Math.max(1, Math.round(cpuMillis / 1000)),
       memoryMB: Math.round(memoryBytes / 2 ** 20),
-      diskSizeMB: 0,
+      diskSizeMB: Math.round((diskBytes ?? 0) / 2 ** 20),
       envdVersion,
       metadata: withoutMarks(seen.metadata),
     };
@@ -72,7 +81,7 @@ export class SandboxViews {
       domain: null,
       allowInternetAccess: seen.network.mode === 'full',
       network: { ...egressOf(seen.network), allowPublicTraffic: marksOf(seen.metadata)?.isPublic ?? false },
-      lifecycle: { onTimeout: seen.metadata[onTimeoutKey] === 'pause' ? 'pause' : 'kill', autoResume: false },
+      lifecycle: { onTimeout: seen.onExpiry === 'pause' ? 'pause' : 'kill', autoResume: seen.autoResume },
     };
   }
 

@@ -49,7 +49,7 @@ test('versions grow by one from 1', () => {
 
 test('a new database and its companions are for their owner only, and closing leaves one file', async () => {
   const store = await openSqliteStore({ path });
-  await store.transact(({ teams }) => teams.insert({ id: newId('team'), name: 't', createdAtMs: 1 }));
+  await store.transact(({ teams }) => teams.insert({ id: newId('team'), name: 't', createdAtMs: 1, diskBytes: null }));
   expect(await readdir(directory)).toEqual(['atoll.db', 'atoll.db-shm', 'atoll.db-wal']);
   for (const name of await readdir(directory)) expect((await stat(join(directory, name))).mode & 0o777).toBe(0o600);
   await store.close();

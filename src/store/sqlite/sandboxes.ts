@@ -26,6 +26,9 @@ type SandboxRow = readonly [
   userId: SandboxRecord['userId'],
   updatedAtMs: number,
   network: string,
+  onExpiry: SandboxRecord['onExpiry'],
+  autoResume: number,
+  keepCheckpoints: number | null,
 ];
 const createdAtColumn = 14;
 
@@ -50,6 +53,9 @@ const columns = [
   'user_id',
   'updated_at_ms',
   'network',
+  'on_expiry',
+  'auto_resume',
+  'keep_checkpoints',
 ] as const;
 const places = columns.map(() => '?').join(', ');
 
@@ -180,6 +186,9 @@ function recordOf(row: SandboxRow, parsers: Parsers): SandboxRecord {
     userId: row[16],
     updatedAtMs: row[17],
     network: parsers.networkOf(row[18]),
+    onExpiry: row[19],
+    autoResume: row[20] === 1,
+    keepCheckpoints: row[21],
   });
 }
 
@@ -204,6 +213,9 @@ function valuesOf(record: SandboxRecord): Value[] {
     record.userId,
     record.updatedAtMs,
     JSON.stringify(record.network),
+    record.onExpiry,
+    record.autoResume ? 1 : 0,
+    record.keepCheckpoints,
   ];
 }
 

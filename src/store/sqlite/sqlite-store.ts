@@ -2,6 +2,8 @@
 import type { FaultPoints } from '../../base/index.ts';
 import { PlatformError } from '../../protocol/index.ts';
 import type { Readers, Store, Tables } from '../store.ts';
+import { SqliteBackups } from './backups.ts';
+import { SqliteCheckpoints } from './checkpoints.ts';
 import type { Connection, Scope } from './connection.ts';
 import { SqliteEvents } from './events.ts';
 import { SqliteExposures } from './exposures.ts';
@@ -74,6 +76,8 @@ export class SqliteStore implements Store {
       history: new SqliteHistory(scope, rows),
       webhooks: new SqliteWebhooks(scope, rows),
       exposures: new SqliteExposures(scope),
+      checkpoints: new SqliteCheckpoints(scope, rows),
+      backups: new SqliteBackups(scope),
     };
   }
 }

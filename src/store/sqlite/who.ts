@@ -5,7 +5,7 @@ import type { Scope } from './connection.ts';
 import { parseTexts } from './json-columns.ts';
 import type { RowReader, RowShape } from './readable.ts';
 
-const teamSql = 'SELECT id, name, created_at_ms AS createdAtMs FROM teams';
+const teamSql = 'SELECT id, name, created_at_ms AS createdAtMs, disk_bytes AS diskBytes FROM teams';
 
 export class SqliteTeams implements TeamTable {
   readonly #scope: Scope;
@@ -23,8 +23,13 @@ export class SqliteTeams implements TeamTable {
     return this.#scope.all<TeamRecord>(`${teamSql} ORDER BY created_at_ms, id`).map(plain);
   }
 
-  async insert({ id, name, createdAtMs }: TeamRecord): Promise<void> {
-    this.#scope.run('INSERT INTO teams (id, name, created_at_ms) VALUES (?, ?, ?)', id, name, createdAtMs);
+  async insert({ id, name, createdAtMs, diskBytes }: TeamRecord): Promise<void> {
+    const sql = 'INSERT INTO teams (id, name, created_at_ms, disk_bytes) VALUES (?, ?, ?, ?)';
+    this.#scope.run(sql, id, name, createdAtMs, diskBytes);
+  }
+
+  async setDiskBytes({ id, diskBytes }: { id: TeamId; diskBytes: number | null }): Promise<boolean> {
+    return this.#scope.run('UPDATE teams SET disk_bytes = ? WHERE id = ?', diskBytes, id) > 0;
   }
 }
 

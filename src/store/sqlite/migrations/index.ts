@@ -5,10 +5,11 @@
 import { firstTables } from './0001-first-tables.ts';
 import { network } from './0002-network.ts';
 import { exposures } from './0003-exposures.ts';
+import { branches } from './0004-branches.ts';
 
 export interface Migration {
   readonly version: number;
   readonly statements: readonly string[];
 }
 
-export const migrations: readonly Migration[] = [firstTables, network, exposures];
+export const migrations: readonly Migration[] = [firstTables, network, exposures, branches];

@@ -1,0 +1,53 @@
+/**
+ * Lets many use what a key names, or one change it.
+ *
+ * Invariants:
+ *  - While a change runs nobody uses; a change waits for whoever uses already, and those who come after it wait for it.
+ *  - A key is in #users exactly while somebody uses it, so the map cannot leak.
+ *
+ * Not reentrant: whoever uses a key and asks to change it waits for itself.
+ */
+import { KeyedMutex } from './keyed-mutex.ts';
+
+interface Users {
+  count: number;
+  readonly gone: PromiseWithResolvers<void>;
+}
+
+export class SharedLock<Key> {
+  /** Held for the whole of a change, and by a user only while it enters. */
+  readonly #turn = new KeyedMutex<Key>();
+  readonly #users = new Map<Key, Users>();
+
+  async use<Result>(key: Key, work: () => Promise<Result>): Promise<Result> {
+    const users = await this.#turn.run(key, async () => this.#enter(key));
+    try {
+      return await work();
+    } finally {
+      users.count--;
+      if (users.count === 0) {
+        this.#users.delete(key);
+        users.gone.resolve();
+      }
+    }
+  }
+
+  change<Result>(key: Key, work: () => Promise<Result>): Promise<Result> {
+    return this.#turn.run(key, async () => {
+      await this.#users.get(key)?.gone.promise;
+      return await work();
+    });
+  }
+
+  /** Keys that are used, changed or waited for; zero when idle. */
+  get size(): number {
+    return this.#users.size + this.#turn.size;
+  }
+
+  #enter(key: Key): Users {
+    const users = this.#users.get(key) ?? { count: 0, gone: Promise.withResolvers<void>() };
+    users.count++;
+    this.#users.set(key, users);
+    return users;
+  }
+}

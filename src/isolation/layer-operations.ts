@@ -1,0 +1,119 @@
+/**
+ * The spawner's operations on trees and file systems, by name. Every path lies below the directory that the spawner was started with,
+ * and nothing inside a tree is followed.
+ */
+import { PlatformError } from '../protocol/index.ts';
+import type { Spawner } from './spawner.ts';
+
+export interface SubvolumeQuota {
+  /** What it refers to, shared or not. */
+  readonly bytes: number;
+  /** What would be free if it went. */
+  readonly exclusiveBytes: number;
+  /** 0: none. */
+  readonly limitBytes: number;
+}
+
+export class LayerOperations {
+  readonly #spawner: Spawner;
+
+  constructor(spawner: Spawner) {
+    this.#spawner = spawner;
+  }
+
+  /** Waits until nothing that an earlier spawner began still works in the directory. */
+  async settle(): Promise<void> {
+    await this.#spawner.layer('settle');
+  }
+
+  async sync(path: string): Promise<void> {
+    await this.#spawner.layer('sync', path);
+  }
+
+  /** An exact copy at a path where nothing is yet; blocks are shared where the file system can. */
+  async copy(options: { readonly from: string; readonly to: string }): Promise<void> {
+    await this.#spawner.layer('copy', options.from, options.to);
+  }
+
+  /** Owner, mode, times and attributes of one directory for another. */
+  async dress(options: { readonly from: string; readonly to: string }): Promise<void> {
+    await this.#spawner.layer('dress', options.from, options.to);
+  }
+
+  /** One tree that says on top of anything what these, uppermost first, say. */
+  async flatten(options: { readonly layers: readonly string[]; readonly to: string }): Promise<void> {
+    await this.#spawner.layer('flatten', options.to, ...options.layers);
+  }
+
+  async sizeOf(path: string): Promise<{ bytes: number; entries: number }> {
+    const [bytes, entries] = numbersIn(await this.#spawner.layer('size', path), 2);
+    return { bytes: bytes!, entries: entries! };
+  }
+
+  /** Tries it with two files that have no name; refuses with the reason. */
+  async probeSharedBlocks(directory: string): Promise<void> {
+    await this.#spawner.layer('clone-probe', directory);
+  }
+
+  async makeSubvolume(path: string): Promise<void> {
+    await this.#spawner.layer('subvolume', path);
+  }
+
+  /** Read-only, and of one instant. */
+  async snapshot(options: { readonly from: string; readonly to: string }): Promise<void> {
+    await this.#spawner.layer('snapshot', options.from, options.to);
+  }
+
+  /** A snapshot that can be written to. */
+  async branch(options: { readonly from: string; readonly to: string }): Promise<void> {
+    await this.#spawner.layer('branch', options.from, options.to);
+  }
+
+  async dropSubvolume(path: string): Promise<void> {
+    await this.#spawner.layer('drop', path);
+  }
+
+  async enableQuotas(path: string): Promise<void> {
+    await this.#spawner.layer('quota-on', path);
+  }
+
+  async limitSubvolume(path: string, limitBytes: number): Promise<void> {
+    await this.#spawner.layer('quota-limit', path, String(limitBytes));
+  }
+
+  async quotaOf(path: string): Promise<SubvolumeQuota> {
+    const [bytes, exclusiveBytes, limitBytes] = numbersIn(await this.#spawner.layer('quota-usage', path), 3);
+    return { bytes: bytes!, exclusiveBytes: exclusiveBytes!, limitBytes: limitBytes! };
+  }
+
+  /** A new file with all of its blocks set aside. */
+  async allocatePool(image: string, bytes: number): Promise<void> {
+    await this.#spawner.layer('pool-allocate', image, String(bytes));
+  }
+
+  /** Mounts the btrfs in a file, `nosuid,nodev`; one that is mounted there already is left as it is. */
+  async mountPool(options: { readonly image: string; readonly point: string }): Promise<void> {
+    await this.#spawner.layer('pool-mount', options.image, options.point);
+  }
+
+  async growPool(options: { readonly image: string; readonly point: string; readonly bytes: number }): Promise<void> {
+    await this.#spawner.layer('pool-grow', options.image, options.point, String(options.bytes));
+  }
+
+  /** One that is not mounted is unmounted. */
+  async unmountPool(point: string): Promise<void> {
+    await this.#spawner.layer('pool-unmount', point);
+  }
+
+  /** At any depth; a tree that is not there is removed. */
+  async removeTree(path: string): Promise<void> {
+    await this.#spawner.remove(path);
+  }
+}
+
+function numbersIn(text: string, count: number): number[] {
+  const numbers = text.split(' ').map(Number);
+  if (numbers.length === count && numbers.every((number) => Number.isSafeInteger(number) && number >= 0))
+    return numbers;
+  throw new PlatformError('storage_failed', `The spawner answered "${text}" where ${count} numbers were asked for.`);
+}
