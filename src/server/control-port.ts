@@ -140,6 +140,13 @@ export interface ControlPort extends BranchesPort {
       signal: AbortSignal,
     ): Result<'writeFile'>;
     stat(caller: Caller, sandboxId: SandboxId, conditions: Conditions, query: Query<'statFile'>): Result<'statFile'>;
+    labels(
+      caller: Caller,
+      sandboxId: SandboxId,
+      conditions: Conditions,
+      query: Query<'getFileLabels'>,
+    ): Result<'getFileLabels'>;
+    setLabels(caller: Caller, sandboxId: SandboxId, conditions: Conditions, body: Body<'setFileLabels'>): Promise<void>;
     list(caller: Caller, sandboxId: SandboxId, conditions: Conditions, query: Query<'listFiles'>): Result<'listFiles'>;
     changes(
       caller: Caller,

@@ -4,6 +4,7 @@ import { type FileView, isPlatformError } from '../../../protocol/index.ts';
 import type { ControlPort, Shown } from '../../control-port.ts';
 import type { EnvdSandbox } from '../envd-handler.ts';
 import type { Accounts } from './accounts.ts';
+import { unprefixed } from './labels.ts';
 import type { Message } from './messages.ts';
 
 type View = Shown<FileView>;
@@ -49,6 +50,7 @@ export class Entries {
     const isLink = view.type === 'symlink';
     const target = isLink ? await this.#target(sandbox, view.path) : undefined;
     const about = isLink ? target?.view : view;
+    const metadata = about?.type === 'file' ? await this.#metadata(sandbox, view.path) : {};
     return {
       name: posix.basename(view.path),
       type: typeNames[about?.type ?? 'other'],
@@ -60,7 +62,18 @@ export class Entries {
       group: names.group(view.gid),
       modifiedTime: view.modifiedAt,
       ...(target !== undefined && { symlinkTarget: target.path }),
+      ...(Object.keys(metadata).length > 0 && { metadata }),
     };
+  }
+
+  /** Of a file that went away meanwhile there is none. */
+  async #metadata({ caller, sandboxId }: EnvdSandbox, path: string): Promise<Record<string, string>> {
+    try {
+      return unprefixed((await this.#files.labels(caller, sandboxId, {}, { path })).labels);
+    } catch (error) {
+      if (isPlatformError(error, 'file_not_found', 'not_a_directory', 'file_not_usable')) return {};
+      throw error;
+    }
   }
 
   /** Where a symlink leads in the end; undefined: nowhere. */

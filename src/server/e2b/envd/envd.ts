@@ -27,7 +27,7 @@ export class Envd implements EnvdHandler {
   readonly #transfers: FileTransfers;
 
   constructor(options: EnvdOptions) {
-    const { control, timers } = options;
+    const { control, timers, logger } = options;
     const { files } = control;
     const accounts = new Accounts(files);
     const entries = new Entries(files, accounts);
@@ -36,7 +36,7 @@ export class Envd implements EnvdHandler {
     const filesystem = new FilesystemService({ ...parts, watchers: new Watchers(timers) });
     const process = new ProcessService(control, accounts);
     this.#options = options;
-    this.#transfers = new FileTransfers(parts);
+    this.#transfers = new FileTransfers({ ...parts, logger });
     this.#methods = new Map([
       ...Object.entries(process.methods()).map(([name, method]) => [`/process.Process/${name}`, method] as const),
       ...Object.entries(filesystem.methods()).map(

@@ -3,6 +3,7 @@ import type { IncomingMessage, ServerResponse } from 'node:http';
 import { posix } from 'node:path';
 import { Readable } from 'node:stream';
 import { createGunzip, createGzip } from 'node:zlib';
+import type { Logger } from '../../../base/index.ts';
 import { type FileContent, isPlatformError } from '../../../protocol/index.ts';
 import { parseRange } from '../../byte-range.ts';
 import type { ControlPort } from '../../control-port.ts';
@@ -12,7 +13,7 @@ import { type Account, type Accounts, placeOf } from './accounts.ts';
 import { type Directories, ownerOf } from './directories.ts';
 import type { Entries } from './entries.ts';
 import { EnvdError } from './envd-error.ts';
-import { labelsIn } from './labels.ts';
+import { labelPrefix, labelsIn, prefixed } from './labels.ts';
 import type { Message } from './messages.ts';
 import { boundaryOf, partsOf } from './multipart.ts';
 
@@ -21,6 +22,7 @@ export interface TransferParts {
   readonly accounts: Accounts;
   readonly entries: Entries;
   readonly directories: Directories;
+  readonly logger: Logger;
 }
 
 export interface FileRequest {
@@ -95,6 +97,7 @@ export class FileTransfers {
         );
       }
       await this.#write(asked, { path, user }, content);
+      await this.#label(asked.sandbox, path, labels);
       const has = Object.keys(labels).length > 0;
       written.push({ name: posix.basename(path), path, type: 'file', ...(has && { metadata: labels }) });
     };
@@ -151,6 +154,18 @@ export class FileTransfers {
     } as const;
     const { caller, sandboxId } = sandbox;
     await this.#parts.files.write(caller, sandboxId, {}, wanted, bytes, leavingOf(response));
+  }
+
+  /** A file has none when it is new. Where the file system keeps none, the file is there without. */
+  async #label({ caller, sandboxId }: EnvdSandbox, path: string, labels: Record<string, string>): Promise<void> {
+    if (Object.keys(labels).length === 0) return;
+    const body = { path, prefix: labelPrefix, labels: prefixed(labels) };
+    try {
+      await this.#parts.files.setLabels(caller, sandboxId, {}, body);
+    } catch (error) {
+      if (!isPlatformError(error, 'file_not_usable')) throw error;
+      this.#parts.logger.warn('the metadata of a file is not kept', { sandboxId, error });
+    }
   }
 
   async #read(

@@ -2,12 +2,15 @@
  * The output of a run as events: data, and then how it ended. The end of the leader is the end, and what it wrote before stands before it. A run that
  * its sandbox took with it has no end here: its readers find their connection broken.
  */
+import type { Attachment } from '../../../control/index.ts';
 import { terminalLimits } from '../../../protocol/index.ts';
 import type { ControlPort } from '../../control-port.ts';
 import { EnvdError, SandboxGone } from './envd-error.ts';
 import type { Message } from './messages.ts';
 import type { Call } from './rpc.ts';
 import type { Exit, Run } from './runs.ts';
+
+type AttachedItem = Attachment['items'] extends AsyncIterable<infer Item> ? Item : never;
 
 export interface RunEvent {
   readonly message: Message;
@@ -46,17 +49,33 @@ export async function* eventsOfProcess(
   throw new EnvdError('unavailable', 'The output of the process ended without its end.');
 }
 
-export async function* eventsOfTerminal(
+/** Answers when its place in the output is found, so that nothing that is printed from then on is missed. */
+export async function eventsOfTerminal(
   terminals: ControlPort['terminals'],
   call: Call,
   { run, fromStart }: Wanted,
-): AsyncGenerator<RunEvent, void> {
+): Promise<AsyncGenerator<RunEvent, void>> {
   const { caller, sandboxId, signal } = call;
   const query = { replayBytes: fromStart ? terminalLimits.keepBytes : 0 };
   const { items } = await terminals.attach(caller, { sandboxId, terminal: run.id }, {}, query, signal);
-  for await (const item of items) {
-    if (item.kind === 'output') yield { message: dataEvent.of('pty', Buffer.from(item.bytes).toString('base64')) };
-    else if (item.kind === 'exited') return yield endedBy(item.exit, fromStart);
+  const iterator = items[Symbol.asyncIterator]();
+  const first = await iterator.next();
+  return typedEvents(first, iterator, { signal, fromStart });
+}
+
+async function* typedEvents(
+  first: IteratorResult<AttachedItem>,
+  rest: AsyncIterator<AttachedItem>,
+  { signal, fromStart }: { readonly signal: AbortSignal; readonly fromStart: boolean },
+): AsyncGenerator<RunEvent, void> {
+  try {
+    for (let next = first; !next.done; next = await rest.next()) {
+      const item = next.value;
+      if (item.kind === 'output') yield { message: dataEvent.of('pty', Buffer.from(item.bytes).toString('base64')) };
+      else if (item.kind === 'exited') return yield endedBy(item.exit, fromStart);
+    }
+  } finally {
+    await rest.return?.();
   }
   signal.throwIfAborted();
   throw new EnvdError('unavailable', 'The output of the terminal ended without its end.');

@@ -116,7 +116,6 @@ export class ProcessService {
       return isTerminal ? this.#openTerminal(call, input, common) : this.#startProcess(call, input, common);
     });
     this.#runs.started(run.id, process.envs);
-    yield startEvent(run.pid);
     yield* this.#follow(call, run, { fromStart: true });
   }
 
@@ -174,16 +173,17 @@ export class ProcessService {
 
   async *#connect(call: Call, { process: selector = {} }: RunInput): AsyncGenerator<Message, void> {
     const run = await this.#runs.find(call, selector);
+    if (run.exit === null) return yield* this.#follow(call, run, { fromStart: false });
     yield startEvent(run.pid);
-    if (run.exit !== null) yield dataEvent.end(run.exit);
-    else yield* this.#follow(call, run, { fromStart: false });
+    yield dataEvent.end(run.exit);
   }
 
   async *#follow(call: Call, run: Run, options: { readonly fromStart: boolean }): AsyncGenerator<Message, void> {
     const events =
       run.kind === 'process'
         ? eventsOfProcess(this.#control.processes, call, { run, ...options })
-        : eventsOfTerminal(this.#control.terminals, call, { run, ...options });
+        : await eventsOfTerminal(this.#control.terminals, call, { run, ...options });
+    yield startEvent(run.pid);
     for await (const { message, exit } of events) {
       if (exit !== undefined) this.#runs.ended(call.sandboxId, run, exit);
       yield message;
