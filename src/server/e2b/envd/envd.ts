@@ -97,11 +97,11 @@ export class Envd implements EnvdHandler {
         return;
       }
       case 'GET /files':
-        return await this.#transfers.download(asked);
+        return await this.#transfers.download({ ...asked, leaving: leavingOf(asked) });
       case 'POST /files':
-        return await this.#transfers.upload(asked);
+        return await this.#transfers.upload({ ...asked, leaving: leavingOf(asked) });
       case 'POST /files/compose':
-        return await this.#transfers.compose(asked);
+        return await this.#transfers.compose({ ...asked, leaving: leavingOf(asked) });
       default:
         throw new EnvdError('not_found', `There is no ${request.method} ${path.slice(0, 200)}.`);
     }
@@ -131,6 +131,14 @@ export class Envd implements EnvdHandler {
 
 function send(response: ServerResponse, status: number, body: object): void {
   response.writeHead(status, { 'Content-Type': 'application/json; charset=utf-8' }).end(JSON.stringify(body));
+}
+
+function leavingOf({ response, sandbox }: Asked): AbortSignal {
+  const leaving = new AbortController();
+  response.once('close', () => {
+    if (!response.writableFinished) leaving.abort();
+  });
+  return AbortSignal.any([leaving.signal, sandbox.ending]);
 }
 
 /** The name in `Authorization: Basic`; there is no password. */
