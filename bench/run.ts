@@ -15,6 +15,7 @@ import { parseArgs } from 'node:util';
 import { type Finding, failed } from './finding.ts';
 import type { Row, Scope } from './row.ts';
 import { burstRow, createRow } from './rows/create.ts';
+import { e2bRow } from './rows/e2b.ts';
 import { execParallelRow, execRow } from './rows/exec.ts';
 import { expiryRow } from './rows/expiry.ts';
 import { filesRow } from './rows/files.ts';
@@ -52,6 +53,7 @@ const rows: readonly Row[] = [
   expiryRow,
   networkRow,
   layersRow,
+  e2bRow,
 ];
 
 await main();

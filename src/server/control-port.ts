@@ -2,7 +2,7 @@
  * What the server asks of control, in the shapes of the routes: a change of a route that control does not follow fails to
  * compile where app puts the two together. Tests stand a fake behind it.
  */
-import type { Caller } from '../control/index.ts';
+import type { Caller, LoadView } from '../control/index.ts';
 import type {
   AnyRoute,
   BodyOf,
@@ -75,6 +75,7 @@ export interface ControlPort extends BranchesPort {
     ): Promise<{ readonly view: ShownResult<Routes['createSandbox']>; readonly created: boolean }>;
     list(caller: Caller, query: Query<'listSandboxes'>): Result<'listSandboxes'>;
     get(caller: Caller, sandboxId: SandboxId): Result<'getSandbox'>;
+    load(caller: Caller, sandboxId: SandboxId): Promise<LoadView>;
     update(
       caller: Caller,
       sandboxId: SandboxId,

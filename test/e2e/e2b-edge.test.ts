@@ -74,7 +74,10 @@ test('ports are open to whoever knows the name, by host name and by headers', { 
 
 test('without public traffic a port needs the token', { timeout: limitMs }, async () => {
   const sandbox = await withService(
-    await Sandbox.create('base', { ...options, network: { allowPublicTraffic: false } }),
+    await Sandbox.create('base', {
+      ...options,
+      network: { allowPublicTraffic: false, maskRequestHost: 'masked:${PORT}' },
+    }),
   );
   const { url } = platform.server;
   const token = sandbox.trafficAccessToken!;
@@ -83,6 +86,7 @@ test('without public traffic a port needs the token', { timeout: limitMs }, asyn
   expect([wrong.status, JSON.parse(wrong.text)]).toMatchObject([403, { code: 403 }]);
   const right = await visit(url, byHost(sandbox), { headers: { 'e2b-traffic-access-token': token } });
   expect(right.status).toBe(200);
+  expect(JSON.parse(right.text).headers).toContainEqual(['host', `masked:${port}`]);
   // What lets a visitor in is not told to the service.
   expect(right.text).not.toContain(token);
   expect((await visit(url, `${url}/hello`, { headers: byHeaders(sandbox) })).status).toBe(403);

@@ -80,6 +80,27 @@ test('forks and snapshots begin with the files, and are on their own', { timeout
   await expect(Sandbox.create(snapshot.snapshotId, options)).rejects.toThrow(/not found/);
 });
 
+test('metrics are what the kernel counts', { timeout: limitMs }, async () => {
+  const sandbox = await Sandbox.create('base', options);
+  const busy = await sandbox.commands.run('head -c 64M /dev/zero | tail -c 64M | sleep 300 & while :; do :; done', {
+    background: true,
+    timeoutMs: 0,
+  });
+  await expect
+    .poll(async () => (await sandbox.getMetrics())[0]?.cpuUsedPct ?? 0, { timeout: 60_000 })
+    .toBeGreaterThan(5);
+  const [metric] = await sandbox.getMetrics();
+  const own = await platform.client.sandboxes.get(sandbox.sandboxId);
+  expect(metric).toMatchObject({ cpuCount: 2, memTotal: own.limits.memoryBytes });
+  expect(metric!.memUsed).toBeGreaterThan(0);
+  expect(metric!.diskTotal).toBeGreaterThan(0);
+  const hourMs = 3_600_000;
+  const before = { start: new Date(Date.now() - 2 * hourMs), end: new Date(Date.now() - hourMs) };
+  expect(await sandbox.getMetrics(before)).toEqual([]);
+  await busy.kill();
+  await sandbox.kill();
+});
+
 test('a sandbox that is killed while a command runs breaks the command off', { timeout: limitMs }, async () => {
   const sandbox = await Sandbox.create('base', options);
   const command = await sandbox.commands.run('echo begun; sleep 300', { background: true });

@@ -213,6 +213,9 @@ export class FakeControl implements ControlPort {
       await this.onGet();
       return this.#view(sandboxId);
     },
+    load: async () => ({
+      ...{ cpuMicros: 0, memoryBytes: 0, memoryCacheBytes: 0, processes: 0, diskBytes: 0, diskTotalBytes: 0 },
+    }),
     update: async (caller, sandboxId, conditions, body) => {
       this.#note('update', caller, sandboxId, conditions, body);
       return this.#change(sandboxId, { version: 8, expiresAt: body.expiresInMs == null ? null : aDay });

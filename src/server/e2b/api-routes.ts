@@ -3,6 +3,7 @@ import type { Scope } from '../../protocol/index.ts';
 import { RouteTable } from '../route-table.ts';
 import { notSupported } from './e2b-error.ts';
 import type { LifecycleCalls } from './lifecycle-calls.ts';
+import type { MetricCalls } from './metric-calls.ts';
 import type { Asked, SandboxCalls, Told } from './sandbox-calls.ts';
 import type { TemplateCalls } from './template-calls.ts';
 
@@ -24,10 +25,11 @@ export function isE2bPath(path: string): boolean {
 export interface ApiCalls {
   readonly sandboxes: SandboxCalls;
   readonly lifecycle: LifecycleCalls;
+  readonly metrics: MetricCalls;
   readonly templates: TemplateCalls;
 }
 
-export function apiRoutes({ sandboxes, lifecycle, templates }: ApiCalls): RouteTable<ApiRoute> {
+export function apiRoutes({ sandboxes, lifecycle, metrics, templates }: ApiCalls): RouteTable<ApiRoute> {
   const table = new RouteTable<ApiRoute>();
   const add = (scope: Scope, method: string, path: string, answer: ApiRoute['answer']) =>
     table.add({ method, path }, { method, path, scope, answer });
@@ -63,6 +65,8 @@ export function apiRoutes({ sandboxes, lifecycle, templates }: ApiCalls): RouteT
   write('POST', '/sandboxes/:sandboxID/refreshes', (asked) => sandboxes.refresh(asked));
   write('PUT', '/sandboxes/:sandboxID/network', (asked) => sandboxes.setNetwork(asked));
   write('PATCH', '/sandboxes/:sandboxID/metadata', (asked) => sandboxes.patchMetadata(asked));
+  read('GET', '/sandboxes/:sandboxID/metrics', (asked) => metrics.series(asked));
+  read('GET', '/sandboxes/metrics', (asked) => metrics.latest(asked));
   read('GET', '/sandboxes/:sandboxID/logs', (asked) => sandboxes.logs(asked, 'v1'));
   read('GET', '/v2/sandboxes/:sandboxID/logs', (asked) => sandboxes.logs(asked, 'v2'));
 

@@ -9,7 +9,11 @@ import type { TemplateSource } from './template-names.ts';
 
 const networkSettings = egressSettings.extend({
   allowPublicTraffic: z.boolean().nullish(),
-  maskRequestHost: z.string().nullish(),
+  maskRequestHost: z
+    .string()
+    .max(260)
+    .regex(/^[\x21-\x7e]*$/, 'It is a host name, maybe with a port.')
+    .nullish(),
   httpsPorts: z.array(z.int()).nullish(),
 });
 
@@ -42,7 +46,11 @@ export function parseCreateBody(value: unknown, defaultTimeoutS: number): Wanted
 }
 
 export function createBodyOf(asked: WantedSandbox, source: TemplateSource): CreateBody {
-  const marks = { template: asked.templateID, isPublic: asked.network?.allowPublicTraffic ?? true };
+  const marks = {
+    template: asked.templateID,
+    isPublic: asked.network?.allowPublicTraffic ?? true,
+    requestHost: asked.network?.maskRequestHost || null,
+  };
   const network = policyOf(asked.network ?? {}, asked.allow_internet_access ?? undefined);
   return parsePart(routes.createSandbox.body, 'body', {
     ...source,
@@ -64,7 +72,6 @@ export function timeoutMs(seconds: number): number {
 function refuseMissing(asked: z.output<typeof createBody>): void {
   if ((asked.volumeMounts ?? []).length > 0) throw notSupported('Volumes are');
   if (asked.iam !== undefined && asked.iam !== null) throw notSupported('Identity tokens (iam) are');
-  if (asked.network?.maskRequestHost) throw notSupported('maskRequestHost is');
   if ((asked.network?.httpsPorts ?? []).length > 0) throw notSupported('httpsPorts is');
   if (asked.secure === false) throw notSupported('A sandbox whose agent is open to everybody (secure: false) is');
   if (asked.autoPauseMemory === false && !asked.autoPause) {

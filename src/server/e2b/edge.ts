@@ -62,7 +62,7 @@ export class Edge {
     const found = await this.#look(address);
     if (!isOurs(address, found)) return false;
     if (address.port !== envdPort) {
-      await this.#services.answer(exchange, address).catch((error: unknown) => {
+      await this.#services.answer(exchange, masked(address, found)).catch((error: unknown) => {
         throw isPlatformError(error, 'port_not_open') ? notOpen(address) : error;
       });
       return true;
@@ -88,7 +88,7 @@ export class Edge {
     const target = address;
     this.#look(target).then(
       (found) => {
-        if (isOurs(target, found)) this.#services.carry(target, request, { socket, head });
+        if (isOurs(target, found)) this.#services.carry(masked(target, found), request, { socket, head });
         else otherwise();
       },
       (error: unknown) => {
@@ -142,6 +142,12 @@ export class Edge {
       open: (signal) => control.ports.open(caller, address, { generation }, signal),
     };
   }
+}
+
+/** With the host that services of this sandbox are to hear. */
+function masked(address: EdgeAddress, found: Found | undefined): EdgeAddress {
+  const requestHost = found && marksOf(found.seen.metadata)?.requestHost;
+  return requestHost ? { ...address, requestHost: requestHost.replaceAll('${PORT}', String(address.port)) } : address;
 }
 
 function isOurs(address: EdgeAddress, found: Found | undefined): boolean {

@@ -24,6 +24,7 @@ import { envdPort } from './envd-handler.ts';
 import { EnvdTokens } from './envd-tokens.ts';
 import { ExpiredSandboxes } from './expired-sandboxes.ts';
 import { LifecycleCalls } from './lifecycle-calls.ts';
+import { MetricCalls } from './metric-calls.ts';
 import { SandboxCalls } from './sandbox-calls.ts';
 import { SandboxViews } from './sandbox-views.ts';
 import { TemplateCalls } from './template-calls.ts';
@@ -66,7 +67,8 @@ export class E2bApi {
     this.#expired = new ExpiredSandboxes({ control, logger, timers });
     const sandboxes = new SandboxCalls(control, views);
     const lifecycle = new LifecycleCalls(control, views, sandboxes);
-    this.#routes = apiRoutes({ sandboxes, lifecycle, templates: new TemplateCalls(lifecycle) });
+    const metrics = new MetricCalls(control, sandboxes, timers);
+    this.#routes = apiRoutes({ sandboxes, lifecycle, metrics, templates: new TemplateCalls(lifecycle) });
   }
 
   /** False: it is not E2B's. */

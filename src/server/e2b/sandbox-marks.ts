@@ -14,6 +14,8 @@ const marks = z.object({
   template: z.string(),
   /** Every port may be visited without a token. */
   isPublic: z.boolean(),
+  /** What services hear as their host, with `${PORT}` for the port; null: the name that a visitor used. */
+  requestHost: z.string().nullable(),
 });
 export type SandboxMarks = z.output<typeof marks>;
 

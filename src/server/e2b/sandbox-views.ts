@@ -75,12 +75,17 @@ export class SandboxViews {
   }
 
   detailed(seen: SandboxSeen) {
+    const marks = marksOf(seen.metadata);
     return {
       ...this.listed(seen),
       envdAccessToken: this.#options.tokens.give(seen.id),
       domain: null,
       allowInternetAccess: seen.network.mode === 'full',
-      network: { ...egressOf(seen.network), allowPublicTraffic: marksOf(seen.metadata)?.isPublic ?? false },
+      network: {
+        ...egressOf(seen.network),
+        allowPublicTraffic: marks?.isPublic ?? false,
+        ...(marks?.requestHost && { maskRequestHost: marks.requestHost }),
+      },
       lifecycle: { onTimeout: seen.onExpiry === 'pause' ? 'pause' : 'kill', autoResume: seen.autoResume },
     };
   }

@@ -10,6 +10,8 @@ export interface PreviewAddress extends PortAddress {
   readonly mode: 'host' | 'path';
   /** What stands before the service's own path: empty by host name. */
   readonly prefix: string;
+  /** What the service hears as its host; absent: the one that the visitor named. */
+  readonly requestHost?: string;
   /** The service's own path, with the question mark and what follows. */
   readonly target: string;
 }

@@ -55,7 +55,7 @@ export function headersInward(
     if (passed !== '' || value === '') headers.push(name, passed);
   }
   const host = request.headers.host ?? '';
-  headers.push('Host', address.mode === 'host' ? host : `localhost:${address.port}`);
+  headers.push('Host', address.requestHost ?? (address.mode === 'host' ? host : `localhost:${address.port}`));
   headers.push('X-Forwarded-For', request.socket.remoteAddress ?? 'unknown');
   headers.push('X-Forwarded-Host', host, 'X-Forwarded-Proto', options.scheme);
   if (address.mode === 'path') headers.push('X-Forwarded-Prefix', address.prefix);
