@@ -72,7 +72,7 @@ export class Edge {
       throw new E2bError(404, 'This is not reached from outside.', { fields: { path: exchange.path } });
     }
     const { caller, seen } = await this.#running(address, found);
-    await this.#options.envd.handle(request, response, { sandboxId: seen.id, caller });
+    await this.#options.envd.handle(request, response, { sandboxId: seen.id, caller, ending: exchange.ending });
     return true;
   }
 

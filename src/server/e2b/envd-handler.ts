@@ -17,6 +17,8 @@ export interface EnvdSandbox {
   readonly sandboxId: SandboxId;
   /** Reaches this sandbox only. Nobody has proved to be it yet: the handler does that first. */
   readonly caller: Caller;
+  /** Aborts when the server stops: what waits is not worth finishing. */
+  readonly ending: AbortSignal;
 }
 
 export interface EnvdHandler {

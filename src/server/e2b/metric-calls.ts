@@ -10,11 +10,10 @@ import type { ControlPort } from '../control-port.ts';
 import { parsePart } from '../invalid-request.ts';
 import { E2bError } from './e2b-error.ts';
 import { sandboxIdIn } from './edge-addresses.ts';
+import { readMetric } from './metric-reading.ts';
 import type { Asked, SandboxCalls, Told } from './sandbox-calls.ts';
 import { type SandboxSeen, stateOf } from './sandbox-views.ts';
 
-/** Between the two readings of which the use of processors is the difference. */
-const betweenMs = 100;
 /** How far from the present the end of an interval may be: clients give whole seconds. */
 const slackS = 10;
 const latestMax = 100;
@@ -67,23 +66,7 @@ export class MetricCalls {
     }
   }
 
-  async #read(caller: Caller, { id, limits }: SandboxSeen) {
-    const before = await this.#control.sandboxes.load(caller, id);
-    const startedMs = performance.now();
-    await new Promise<void>((resolve) => this.#timers.after(betweenMs, resolve));
-    const load = await this.#control.sandboxes.load(caller, id);
-    const passedMicros = (performance.now() - startedMs) * 1000;
-    const now = new Date();
-    return {
-      timestamp: now.toISOString(),
-      timestampUnix: Math.floor(now.getTime() / 1000),
-      cpuCount: Math.max(1, Math.round(limits.cpuMillis / 1000)),
-      cpuUsedPct: Math.round(((load.cpuMicros - before.cpuMicros) / passedMicros) * 10_000) / 100,
-      memUsed: load.memoryBytes,
-      memTotal: limits.memoryBytes,
-      memCache: load.memoryCacheBytes,
-      diskUsed: load.diskBytes,
-      diskTotal: load.diskTotalBytes,
-    };
+  #read(caller: Caller, seen: SandboxSeen) {
+    return readMetric({ control: this.#control, timers: this.#timers }, caller, seen);
   }
 }

@@ -4,6 +4,7 @@
  */
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import type { EnvdHandler, EnvdOptions, EnvdSandbox } from '../envd-handler.ts';
+import { readMetric } from '../metric-reading.ts';
 import { Accounts } from './accounts.ts';
 import { allowOrigins } from './cors.ts';
 import { Directories } from './directories.ts';
@@ -92,19 +93,36 @@ export class Envd implements EnvdHandler {
         return;
       case 'GET /envs': {
         const { env } = await this.#running(asked.sandbox);
-        const body = JSON.stringify({ ...defaultEnvironment, ...env });
-        response.writeHead(200, { 'Content-Type': 'application/json' }).end(body);
-        return;
+        return send(response, 200, { ...defaultEnvironment, ...env });
       }
+      case 'GET /metrics':
+        return await this.#metrics(asked);
       case 'GET /files':
-        return await this.#transfers.download(asked);
+        return await this.#transfers.download({ ...asked, leaving: leavingOf(asked) });
       case 'POST /files':
-        return await this.#transfers.upload(asked);
+        return await this.#transfers.upload({ ...asked, leaving: leavingOf(asked) });
       case 'POST /files/compose':
-        return await this.#transfers.compose(asked);
+        return await this.#transfers.compose({ ...asked, leaving: leavingOf(asked) });
       default:
         throw new EnvdError('not_found', `There is no ${request.method} ${path.slice(0, 200)}.`);
     }
+  }
+
+  async #metrics({ response, sandbox }: Asked): Promise<void> {
+    const metric = await readMetric(this.#options, sandbox.caller, await this.#running(sandbox));
+    const mebibytes = (bytes: number) => Math.floor(bytes / 1024 ** 2);
+    send(response, 200, {
+      ts: metric.timestampUnix,
+      cpu_count: metric.cpuCount,
+      cpu_used_pct: metric.cpuUsedPct,
+      mem_total: metric.memTotal,
+      mem_used: metric.memUsed,
+      mem_cache: metric.memCache,
+      mem_total_mib: mebibytes(metric.memTotal),
+      mem_used_mib: mebibytes(metric.memUsed),
+      disk_total: metric.diskTotal,
+      disk_used: metric.diskUsed,
+    });
   }
 
   async #running({ caller, sandboxId }: EnvdSandbox) {
@@ -131,6 +149,14 @@ export class Envd implements EnvdHandler {
 
 function send(response: ServerResponse, status: number, body: object): void {
   response.writeHead(status, { 'Content-Type': 'application/json; charset=utf-8' }).end(JSON.stringify(body));
+}
+
+function leavingOf({ response, sandbox }: Asked): AbortSignal {
+  const leaving = new AbortController();
+  response.once('close', () => {
+    if (!response.writableFinished) leaving.abort();
+  });
+  return AbortSignal.any([leaving.signal, sandbox.ending]);
 }
 
 /** The name in `Authorization: Basic`; there is no password. */

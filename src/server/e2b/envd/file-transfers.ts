@@ -31,6 +31,8 @@ export interface FileRequest {
   readonly sandbox: EnvdSandbox;
   readonly query: URLSearchParams;
   readonly user: string | undefined;
+  /** Aborts when the caller is gone, or the server stops, before it is answered. */
+  readonly leaving: AbortSignal;
 }
 
 const composeMax = 1_000;
@@ -49,7 +51,7 @@ export class FileTransfers {
     if (coding === undefined) throw new EnvdError('invalid_argument', 'no acceptable encoding', { status: 406 });
     const range = coding === 'identity' ? parseRange(request.headers.range) : undefined;
     const wanted = { path, offset: range?.offset ?? 0, length: range?.length ?? null };
-    const leaving = leavingOf(response);
+    const { leaving } = asked;
     const content = await this.#read(sandbox, wanted, leaving);
     const head = { ...headersOf(content, path), ...(coding === 'gzip' && { 'Content-Encoding': 'gzip' }) };
     const bytes = content.bytes[Symbol.asyncIterator]();
@@ -123,9 +125,8 @@ export class FileTransfers {
     const user = await this.#user({ ...asked, user: body.username ?? asked.user });
     const sources = body.sourcePaths.map((path) => placeOf(path, user));
     const path = placeOf(body.destination, user);
-    const { sandbox, response } = asked;
-    const read = (source: string) =>
-      this.#read(sandbox, { path: source, offset: 0, length: null }, leavingOf(response));
+    const { sandbox, response, leaving } = asked;
+    const read = (source: string) => this.#read(sandbox, { path: source, offset: 0, length: null }, leaving);
     for (const source of sources) await this.#parts.entries.look(sandbox, source);
     const all = async function* () {
       for (const source of sources) yield* (await read(source)).bytes;
@@ -139,7 +140,7 @@ export class FileTransfers {
   }
 
   async #write(
-    { sandbox, response }: FileRequest,
+    { sandbox, leaving }: FileRequest,
     target: { readonly path: string; readonly user: Account },
     bytes: AsyncIterable<Uint8Array>,
   ): Promise<void> {
@@ -153,7 +154,7 @@ export class FileTransfers {
       expected: { kind: 'any' },
     } as const;
     const { caller, sandboxId } = sandbox;
-    await this.#parts.files.write(caller, sandboxId, {}, wanted, bytes, leavingOf(response));
+    await this.#parts.files.write(caller, sandboxId, {}, wanted, bytes, leaving);
   }
 
   /** A file has none when it is new. Where the file system keeps none, the file is there without. */
@@ -225,14 +226,6 @@ function composeBody(text: string) {
 
 function send(response: ServerResponse, value: unknown): void {
   response.writeHead(200, { 'Content-Type': 'application/json' }).end(JSON.stringify(value));
-}
-
-function leavingOf(response: ServerResponse): AbortSignal {
-  const leaving = new AbortController();
-  response.once('close', () => {
-    if (!response.writableFinished) leaving.abort();
-  });
-  return leaving.signal;
 }
 
 function headersOf({ entry }: FileContent, path: string): Record<string, string> {

@@ -144,7 +144,7 @@ export class FilesystemService {
   }
 
   #events(call: Call, wanted: WatchWanted, signal: AbortSignal) {
-    return eventsBelow(this.#parts, { caller: call.caller, sandboxId: call.sandboxId }, wanted, signal);
+    return eventsBelow(this.#parts, call, wanted, signal);
   }
 
   async #checkDirectory(call: Call, path: string): Promise<void> {

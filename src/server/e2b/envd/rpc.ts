@@ -64,8 +64,12 @@ export async function answerCall(method: Method, context: RpcContext): Promise<v
   const timeoutMs = timeoutOf(request);
   const late = () => over.abort(new EnvdError('deadline_exceeded', 'The time of the call is over.'));
   const cancel = timeoutMs === undefined ? () => {} : timers.after(timeoutMs, late);
+  const { ending } = context.sandbox;
+  const stop = () => over.abort(new EnvdError('unavailable', 'The server is stopping.'));
+  ending.addEventListener('abort', stop, { once: true });
   response.once('close', () => {
     cancel();
+    ending.removeEventListener('abort', stop);
     over.abort();
   });
   const call = { ...context.sandbox, user: context.user, timeoutMs, signal: over.signal };
