@@ -16,6 +16,7 @@ import { type Finding, failed } from './finding.ts';
 import type { Row, Scope } from './row.ts';
 import { branchesRow } from './rows/branches.ts';
 import { burstRow, createRow } from './rows/create.ts';
+import { e2bRow } from './rows/e2b.ts';
 import { execParallelRow, execRow } from './rows/exec.ts';
 import { expiryRow } from './rows/expiry.ts';
 import { filesRow } from './rows/files.ts';
@@ -54,6 +55,7 @@ const rows: readonly Row[] = [
   networkRow,
   branchesRow,
   layersRow,
+  e2bRow,
 ];
 
 await main();

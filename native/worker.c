@@ -225,6 +225,8 @@ static void serve(const struct request *request)
 	case PACK: serve_pack(request); return;
 	case UNPACK: serve_unpack(request); return;
 	case WATCH: serve_watch(request); return;
+	case LABELS: serve_labels(request); return;
+	case SET_LABELS: serve_set_labels(request); return;
 	default: worker_end();
 	}
 }

@@ -17,7 +17,7 @@
 
 enum worker_frame {
 	WORKER = 70, WORKER_OK, DONE, FAULT, STAT, STAT_IS, READ, DATA, WRITE, LIST, ENTRY, MAKE, MOVE, REMOVE, COPY, MODE,
-	PACK, UNPACK, WATCH, CHANGE,
+	PACK, UNPACK, WATCH, CHANGE, LABELS, SET_LABELS,
 };
 enum fault_code { FAULT_OTHER = 12, FAULT_SPECIAL = 13, FAULT_CHANGED = 14 };
 
@@ -69,5 +69,7 @@ void serve_mode(const struct request *request);
 void serve_pack(const struct request *request);
 void serve_unpack(const struct request *request);
 void serve_watch(const struct request *request);
+void serve_labels(const struct request *request);
+void serve_set_labels(const struct request *request);
 
 #endif

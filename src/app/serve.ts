@@ -3,6 +3,7 @@
  * after either end, graceful or not.
  */
 import { readFile } from 'node:fs/promises';
+import { createSecureContext } from 'node:tls';
 import {
   createLogger,
   type FaultPoints,
@@ -45,6 +46,9 @@ export interface ServeOptions {
   readonly nodeTokenFile?: string;
   /** Below which host name previews are: `localhost`, `preview.example.com`, `https://preview.example.com`. */
   readonly domain?: string;
+  /** Files in PEM; both or none. With them the server speaks TLS. */
+  readonly tlsCert?: string;
+  readonly tlsKey?: string;
 }
 
 const defaultHost = '127.0.0.1';
@@ -79,6 +83,7 @@ async function open(options: ServeOptions, closing: Closing): Promise<RunningSer
   const nodes = new NodeDirectory();
   const node = await openNode({ options, directory, logger, faults, version, closing });
   nodes.add(node.nodeId, node.api);
+  const secret = await directory.secret();
   const control = new Control({
     store,
     nodes,
@@ -88,7 +93,7 @@ async function open(options: ServeOptions, closing: Closing): Promise<RunningSer
     faults,
     random: systemRandom,
     settings: { ...defaultControlSettings, ...settingsFromEnvironment() },
-    secret: await directory.secret(),
+    secret,
     serverRun: newId('request'),
     deliver: deliverByHttp,
     archives: await KeptFiles.open(directory.file('backups')),
@@ -97,7 +102,11 @@ async function open(options: ServeOptions, closing: Closing): Promise<RunningSer
   closing.add(() => control.close());
   const key = await control.who.ensureFirstKey();
   const keyFile = key === undefined ? undefined : await directory.writeKey(key);
-  const server = createHttpServer({ control, logger, version, ...previewOption(options.domain) });
+  const server = createHttpServer({
+    ...{ control, logger, version, e2bSecret: secret },
+    ...previewOption(options),
+    ...(await tlsOption(options)),
+  });
   const { url } = await listen(server, options);
   closing.add(() => server.close());
   await directory.writeServer(url);
@@ -105,14 +114,32 @@ async function open(options: ServeOptions, closing: Closing): Promise<RunningSer
   return { url, keyFile, close: () => closing.run() };
 }
 
-function previewOption(domain: string | undefined): Pick<HttpServerOptions, 'previewDomain'> {
+function previewOption({ domain, tlsCert }: ServeOptions): Pick<HttpServerOptions, 'previewDomain'> {
   if (domain === undefined) return {};
   const previewDomain = parsePreviewDomain(domain);
-  if (previewDomain !== undefined) return { previewDomain };
+  // Where no port is said it is the one that we listen on, in the way that we speak there.
+  const isOurs = previewDomain?.port === null && tlsCert !== undefined;
+  if (previewDomain !== undefined)
+    return { previewDomain: isOurs ? { ...previewDomain, scheme: 'https' } : previewDomain };
   throw new StartError(
     'settings_invalid',
     `"${domain}" is no domain; one is "preview.example.com", or with "https://".`,
   );
+}
+
+async function tlsOption({ tlsCert, tlsKey }: ServeOptions): Promise<Pick<HttpServerOptions, 'tls'>> {
+  if (tlsCert === undefined && tlsKey === undefined) return {};
+  if (tlsCert === undefined || tlsKey === undefined) {
+    throw new StartError('settings_invalid', 'TLS needs both --tls-cert and --tls-key.');
+  }
+  try {
+    const [cert, key] = await Promise.all([readFile(tlsCert, 'utf8'), readFile(tlsKey, 'utf8')]);
+    createSecureContext({ cert, key });
+    return { tls: { cert, key } };
+  } catch (cause) {
+    const why = cause instanceof Error ? cause.message : String(cause);
+    throw new StartError('settings_invalid', `The certificate or its key cannot be used: ${why}.`, { cause });
+  }
 }
 
 async function openStore(directory: DataDirectory, logger: Logger, faults: FaultPoints): Promise<Store> {

@@ -175,6 +175,30 @@ export class Files {
     return viewOfFile(await this.#act(asked, 'changeFileAttributes', action, { isRepeatable: true }));
   }
 
+  async labels(
+    caller: Caller,
+    sandboxId: SandboxId,
+    conditions: Conditions,
+    query: Query<'getFileLabels'>,
+  ): Promise<ResultOf<Routes['getFileLabels']>> {
+    const { path, user, session } = query;
+    const labels = await this.#look({ caller, sandboxId, conditions, user, session }, (node, order, placed) =>
+      node.fileAction({ ...order, action: { kind: 'labels', path: placed(path) } }),
+    );
+    return { labels: { ...labels } };
+  }
+
+  async setLabels(
+    caller: Caller,
+    sandboxId: SandboxId,
+    conditions: Conditions,
+    body: Body<'setFileLabels'>,
+  ): Promise<void> {
+    const { user, session, ...rest } = body;
+    const asked = { caller, sandboxId, conditions, user, session };
+    await this.#act(asked, 'setFileLabels', { kind: 'setLabels', ...rest }, { isRepeatable: true });
+  }
+
   /**
    * Under an idempotency key the content is held whole, to tell whether it is the same in a repeat, and so is limited. A stream without a key
    * needs none where it replaces: sending it again is harmless.

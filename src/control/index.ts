@@ -6,5 +6,6 @@ export { Control, type ControlOptions, type Metric } from './control.ts';
 export { NodeDirectory } from './node-directory.ts';
 export type { ExposedPort, ExposedPortWithToken, PreviewAdmission } from './ports.ts';
 export type { Created } from './sandbox-creation.ts';
+export type { LoadView } from './sandboxes.ts';
 export type { Attachment } from './terminals.ts';
 export type { Deliver, Delivery } from './webhooks.ts';

@@ -1,5 +1,14 @@
 /** Sandboxes as callers see them: looked at here, made and changed by the parts it is given. */
-import type { BodyOf, Conditions, QueryOf, ResultOf, routes, SandboxId, SandboxView } from '../protocol/index.ts';
+import type {
+  BodyOf,
+  Conditions,
+  QueryOf,
+  ResultOf,
+  routes,
+  SandboxId,
+  SandboxLoad,
+  SandboxView,
+} from '../protocol/index.ts';
 import type { LeaseRecord, SandboxFilter } from '../store/index.ts';
 import type { Caller } from './caller.ts';
 import type { ControlContext } from './context.ts';
@@ -7,13 +16,19 @@ import { parseCursor, writeCursor } from './cursors.ts';
 import type { MetadataService } from './metadata.ts';
 import type { Created, SandboxCreation } from './sandbox-creation.ts';
 import type { SandboxLives } from './sandbox-lives.ts';
-import type { SandboxRecords } from './sandbox-records.ts';
+import { notRunning, type SandboxRecords } from './sandbox-records.ts';
 
 interface SandboxesParts {
   readonly records: SandboxRecords;
   readonly creation: SandboxCreation;
   readonly metadata: MetadataService;
   readonly lives: SandboxLives;
+}
+
+export interface LoadView extends SandboxLoad {
+  readonly diskBytes: number;
+  /** Its limit; without one, all that its machine has for sandboxes. */
+  readonly diskTotalBytes: number;
 }
 
 export class Sandboxes {
@@ -37,6 +52,21 @@ export class Sandboxes {
 
   async get(caller: Caller, sandboxId: SandboxId): Promise<SandboxView> {
     return await this.#records.view(await this.#records.get(caller, sandboxId));
+  }
+
+  /** What it takes of its machine now. Refuses one that does not run. */
+  async load(caller: Caller, sandboxId: SandboxId): Promise<LoadView> {
+    const record = await this.#records.get(caller, sandboxId);
+    if (record.state.kind !== 'running') throw notRunning(record);
+    const order = { sandboxId, generation: record.generation };
+    return await this.#context.nodes.call(record.nodeId, async (node) => {
+      const [load, disk, storage] = await Promise.all([
+        node.load(order),
+        node.branches.usage(order),
+        node.branches.describeStorage(),
+      ]);
+      return { ...load, diskBytes: disk.bytes, diskTotalBytes: disk.limitBytes ?? storage.totalBytes };
+    });
   }
 
   async list(

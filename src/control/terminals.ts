@@ -110,6 +110,7 @@ export class Terminals {
       cwd: body.cwd ?? null,
       env: body.env ?? {},
       user: body.user ?? null,
+      timeoutMs: body.timeoutMs ?? null,
       columns: body.columns,
       rows: body.rows,
     };
@@ -153,6 +154,14 @@ export class Terminals {
       const terminal = await nodes.call(record.nodeId, (node) => node.terminals.resize({ ...order, ...body }));
       return terminalViewOf(terminal, address.sandboxId);
     });
+  }
+
+  /** What is typed, for whoever is not attached. Calls that are made one after another arrive in that order. */
+  async write(caller: Caller, address: TerminalAddress, conditions: Conditions, bytes: Uint8Array): Promise<void> {
+    const { sandboxId, terminal } = address;
+    const record = await this.#running(caller, sandboxId, conditions);
+    const order = { ...lifeOrderOf(record), terminal, leaseToken: conditions.leaseToken ?? null, bytes };
+    await this.#context.nodes.call(record.nodeId, (node) => node.terminals.write(order));
   }
 
   async signal(

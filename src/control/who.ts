@@ -28,6 +28,9 @@ const keyPattern = /^(?:atoll|e2b)_([0-9a-f]{40})$/;
 /** Keys looked up lately; bounded, and emptied of a key when it is revoked. */
 const cachedKeysMax = 10_000;
 
+/** What a sandbox's own secret opens. */
+const sandboxScopes: readonly Scope[] = ['sandboxes:read', 'sandboxes:write', 'sandboxes:exec'];
+
 type NewKey = ResultOf<typeof routes.createKey>;
 
 export class Who {
@@ -62,6 +65,17 @@ export class Who {
       sandboxId: record.sandboxId,
       name: record.name,
     };
+  }
+
+  /**
+   * Whoever brings a secret of one sandbox instead of a key: it acts for the key that made the sandbox, on this sandbox alone. Undefined: there is no
+   * such sandbox. That the secret is right is for the one who asks to see to.
+   */
+  async actingFor(sandboxId: SandboxId): Promise<Caller | undefined> {
+    const record = await this.#records.find(sandboxId);
+    if (record === undefined) return undefined;
+    const { teamId, userId, createdBy: keyId } = record;
+    return { keyId, teamId, userId, scopes: sandboxScopes, sandboxId, name: `of ${sandboxId}` };
   }
 
   async #lookUp(hash: string): Promise<KeyRecord | undefined> {

@@ -13,8 +13,9 @@ import { createHash } from 'node:crypto';
 import { mkdir, readdir, readFile, rmdir, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
-import { PlatformError, type SandboxLimits } from '../protocol/index.ts';
+import { PlatformError, type SandboxLimits, type SandboxLoad } from '../protocol/index.ts';
 import { type CgroupLayout, findCgroupLayout, type LimitController, limitControllers } from './cgroup-layout.ts';
+import { readLoad } from './cgroup-load.ts';
 
 const cpuPeriodUs = 100_000;
 /** The kernel's smallest quota. */
@@ -100,6 +101,23 @@ export class Cgroups {
     } catch (error) {
       if (isAbsent(error)) return false;
       throw error;
+    }
+  }
+
+  /** Refuses with `sandbox_unavailable` where there is no such group. */
+  async load(sandboxId: string): Promise<SandboxLoad> {
+    const v2Group = join(this.#v2Root, sandboxId, 'run');
+    const groupOf = (controller: LimitController) => {
+      const mount = this.#layout.v1.get(controller);
+      return mount === undefined
+        ? { directory: v2Group, isV1: false }
+        : { directory: join(mount, this.#name, sandboxId), isV1: true };
+    };
+    try {
+      return await readLoad(groupOf, v2Group);
+    } catch (cause) {
+      if (!isAbsent(cause)) throw cause;
+      throw new PlatformError('sandbox_unavailable', 'The sandbox is ending.', { cause });
     }
   }
 

@@ -43,7 +43,7 @@ export type FindSandbox = (order: FileOrder) => {
   readonly nowMs: number;
 };
 
-const looks: ReadonlySet<FileActionKind> = new Set(['stat', 'list']);
+const looks: ReadonlySet<FileActionKind> = new Set(['stat', 'list', 'labels']);
 
 export class FileCalls implements NodeFiles {
   readonly #find: FindSandbox;

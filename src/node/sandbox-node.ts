@@ -37,6 +37,7 @@ import {
   type QuarantinedSandbox,
   type RunReport,
   type SandboxId,
+  type SandboxLoad,
   type StartSandboxOrder,
   type StopSandboxOrder,
 } from '../protocol/index.ts';
@@ -51,7 +52,15 @@ import type { SandboxNodeOptions } from './node-options.ts';
 import { type NodeParts, openNodeParts } from './node-parts.ts';
 import type { NodePaths } from './node-paths.ts';
 import { type NodeRecord, viewOf, writeRecord } from './node-record.ts';
-import { admitExec, admitNew, decideCreate, decideSettings, decideStart, refuseOlderLife } from './order-rules.ts';
+import {
+  admitExec,
+  admitLook,
+  admitNew,
+  decideCreate,
+  decideSettings,
+  decideStart,
+  refuseOlderLife,
+} from './order-rules.ts';
 import { PortCalls } from './port-calls.ts';
 import { recoverSandboxes, runningOf, type FoundSandbox as Sandbox } from './recovery.ts';
 import { SandboxBranches } from './sandbox-branches.ts';
@@ -242,6 +251,11 @@ export class SandboxNode implements NodeApi {
     if (client === undefined) throw new PlatformError('sandbox_unavailable', 'The sandbox is ending; nothing ran.');
     const context = { client, clock: this.#clock, sandboxEnv: record.spec.env, token: record.settings.leaseToken };
     return await exec(context, order, signal);
+  }
+
+  async load(order: LifeOrder): Promise<SandboxLoad> {
+    admitLook(this.#get(order.sandboxId).record, order);
+    return await this.#parts.cgroups.load(order.sandboxId);
   }
 
   async findRun(order: LifeOrder & { readonly runId: string }): Promise<RunReport> {

@@ -174,7 +174,7 @@ export class SandboxTerminals implements NodeTerminals {
         runId: terminalId,
         env: { TERM: record.spec.env['TERM'] ?? defaultTerm, ...order.env },
         terminal: { columns, rows },
-        ...{ stdinOpen: true, timeoutMs: null, graceMs: 0, keepBytes: terminalLimits.keepBytes },
+        ...{ stdinOpen: true, graceMs: 0, keepBytes: terminalLimits.keepBytes },
       });
       return { pid };
     });

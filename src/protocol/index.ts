@@ -84,6 +84,7 @@ export type {
   WrittenTree,
 } from './node-files.ts';
 export { fileTypes } from './node-files.ts';
+export type { NodeLoad, SandboxLoad } from './node-load.ts';
 export type { ByteConnection, ListeningPort, NodePorts, OpenPortOrder } from './node-ports.ts';
 export type {
   FollowProcessOrder,

@@ -14,6 +14,7 @@ import type { CheckpointId, NodeId, SandboxId } from './ids.ts';
 import type { NetworkPolicy } from './network.ts';
 import type { NodeBranches } from './node-branches.ts';
 import type { NodeFiles } from './node-files.ts';
+import type { NodeLoad } from './node-load.ts';
 import type { NodePorts } from './node-ports.ts';
 import type { NodeProcesses } from './node-processes.ts';
 import type { NodeSessions } from './node-sessions.ts';
@@ -196,7 +197,7 @@ export type NodeEvent =
   /** At its deadline, as its settings say. */
   | { readonly kind: 'paused'; readonly sandboxId: SandboxId; readonly generation: number; readonly atMs: number };
 
-export interface NodeApi extends NodeProcesses, NodeSessions, NodeFiles, NodePorts {
+export interface NodeApi extends NodeProcesses, NodeSessions, NodeFiles, NodePorts, NodeLoad {
   readonly terminals: NodeTerminals;
   readonly branches: NodeBranches;
   describe(signal?: AbortSignal): Promise<NodeDescription>;

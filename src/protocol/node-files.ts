@@ -67,6 +67,14 @@ export type FileAction =
       readonly mode: number | null;
       /** Names or ids. */
       readonly owner: { readonly user: string; readonly group: string | null } | null;
+    }
+  | { readonly kind: 'labels'; readonly path: string }
+  | {
+      readonly kind: 'setLabels';
+      readonly path: string;
+      /** Those that begin so and are not among the new ones are removed. */
+      readonly prefix: string;
+      readonly labels: Readonly<Record<string, string>>;
     };
 
 export type FileActionKind = FileAction['kind'];
@@ -85,6 +93,9 @@ export interface FileAnswers {
   readonly copy: FileEntry;
   readonly remove: null;
   readonly changeAttributes: FileEntry;
+  /** Extended attributes by name, without the `user.` that all of them begin with. A file system without any has none. */
+  readonly labels: Readonly<Record<string, string>>;
+  readonly setLabels: null;
 }
 
 export interface FileActionOrder<Kind extends FileActionKind = FileActionKind> extends FileOrder {

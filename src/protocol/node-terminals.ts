@@ -31,6 +31,8 @@ export interface OpenTerminalOrder extends LifeOrder, TerminalSize {
   /** null unsets what the sandbox sets. */
   readonly env: Readonly<Record<string, string | null>>;
   readonly user: string | null;
+  /** After which everything in it is killed. null: never. */
+  readonly timeoutMs: number | null;
 }
 
 /** A terminal by its id or its name, in the life that the order names. */

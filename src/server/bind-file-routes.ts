@@ -31,6 +31,12 @@ export function bindFileRoutes(handle: Handle, files: ControlPort['files'], stre
   handle(routes.statFile, ({ caller, params, conditions, query }) =>
     files.stat(caller, params.sandboxId, conditions, query),
   );
+  handle(routes.getFileLabels, ({ caller, params, conditions, query }) =>
+    files.labels(caller, params.sandboxId, conditions, query),
+  );
+  handle(routes.setFileLabels, ({ caller, params, conditions, body }) =>
+    files.setLabels(caller, params.sandboxId, conditions, body),
+  );
   handle(routes.listFiles, ({ caller, params, conditions, query }) =>
     files.list(caller, params.sandboxId, conditions, query),
   );

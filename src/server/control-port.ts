@@ -2,7 +2,7 @@
  * What the server asks of control, in the shapes of the routes: a change of a route that control does not follow fails to
  * compile where app puts the two together. Tests stand a fake behind it.
  */
-import type { Caller } from '../control/index.ts';
+import type { Caller, LoadView } from '../control/index.ts';
 import type {
   AnyRoute,
   BodyOf,
@@ -49,6 +49,8 @@ export interface ControlPort extends BranchesPort {
   readonly who: {
     /** Refuses with `unauthenticated`. */
     authenticate(keyText: string): Promise<Caller>;
+    /** Who a secret of one sandbox stands for; undefined: there is no such sandbox. */
+    actingFor(sandboxId: SandboxId): Promise<Caller | undefined>;
     me(caller: Caller): Result<'whoAmI'>;
     createKey(caller: Caller, conditions: Conditions, body: Body<'createKey'>): Result<'createKey'>;
     listKeys(caller: Caller): Result<'listKeys'>;
@@ -73,6 +75,7 @@ export interface ControlPort extends BranchesPort {
     ): Promise<{ readonly view: ShownResult<Routes['createSandbox']>; readonly created: boolean }>;
     list(caller: Caller, query: Query<'listSandboxes'>): Result<'listSandboxes'>;
     get(caller: Caller, sandboxId: SandboxId): Result<'getSandbox'>;
+    load(caller: Caller, sandboxId: SandboxId): Promise<LoadView>;
     update(
       caller: Caller,
       sandboxId: SandboxId,
@@ -137,6 +140,13 @@ export interface ControlPort extends BranchesPort {
       signal: AbortSignal,
     ): Result<'writeFile'>;
     stat(caller: Caller, sandboxId: SandboxId, conditions: Conditions, query: Query<'statFile'>): Result<'statFile'>;
+    labels(
+      caller: Caller,
+      sandboxId: SandboxId,
+      conditions: Conditions,
+      query: Query<'getFileLabels'>,
+    ): Result<'getFileLabels'>;
+    setLabels(caller: Caller, sandboxId: SandboxId, conditions: Conditions, body: Body<'setFileLabels'>): Promise<void>;
     list(caller: Caller, sandboxId: SandboxId, conditions: Conditions, query: Query<'listFiles'>): Result<'listFiles'>;
     changes(
       caller: Caller,

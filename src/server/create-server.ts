@@ -8,6 +8,7 @@
  *   closed    No connection is left; nobody listens.
  */
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http';
+import { createServer as createTlsServer } from 'node:https';
 import type { AddressInfo } from 'node:net';
 import type { Duplex } from 'node:stream';
 import { type Logger, systemTimers, type Timers } from '../base/index.ts';
@@ -15,6 +16,7 @@ import { isPlatformError, newId, PlatformError } from '../protocol/index.ts';
 import { refuseOnConnection } from './bare-answer.ts';
 import { bindRoutes } from './bind-routes.ts';
 import type { ControlPort } from './control-port.ts';
+import { E2bApi } from './e2b/index.ts';
 import { EventStreams } from './event-stream.ts';
 import { callerLeftStatus, Exchange, shuttingDown } from './exchange.ts';
 import { formatMetrics, HttpMetrics, metricsContentType } from './http-metrics.ts';
@@ -40,6 +42,10 @@ export interface HttpServerOptions {
   readonly progressMs?: number;
   /** Below which host name previews are; absent: `localhost`. */
   readonly previewDomain?: PreviewDomain;
+  /** What E2B's tokens are derived from; absent: its API is not served. */
+  readonly e2bSecret?: Uint8Array;
+  /** In PEM. Present: the server speaks TLS, and nothing else. */
+  readonly tls?: { readonly cert: string; readonly key: string };
 }
 
 export interface HttpServer {
@@ -77,6 +83,8 @@ class TableServer implements HttpServer {
   readonly #random = new RandomPool();
   readonly #upgrades = new Upgrades();
   readonly #previews: Previews;
+  readonly #e2b: E2bApi | undefined;
+  readonly #scheme: 'http' | 'https';
   readonly #terminals: TerminalSockets;
   /** Not answered yet. */
   readonly #running = new Set<Exchange>();
@@ -94,6 +102,9 @@ class TableServer implements HttpServer {
     const addresses = new PreviewAddresses(options.previewDomain ?? defaultPreviewDomain);
     const fail = (exchange: Exchange, error: unknown) => this.#fail(exchange, error);
     this.#previews = new Previews({ ports: control.ports, addresses, fail });
+    const { e2bSecret, tls } = options;
+    this.#e2b = e2bSecret && new E2bApi({ control, addresses, secret: e2bSecret, timers, logger });
+    this.#upgrades.add((...asked) => this.#e2b?.upgrade(...asked, () => this.#previews.upgrade(...asked)) === true);
     this.#upgrades.add(this.#previews.upgrade);
     this.#upgrades.add(new Tunnels({ who: control.who, ports: control.ports, fail, timers, heartbeatMs }).upgrade);
     this.#terminals = new TerminalSockets({
@@ -111,14 +122,16 @@ class TableServer implements HttpServer {
       streams,
       addresses,
     );
-    this.#server = createServer({
+    const serverOptions = {
       keepAliveTimeout: keepAliveMs,
       headersTimeout: headersMs,
       // How long a body may take depends on what it is: read-body.ts, byte-body.ts.
       requestTimeout: 0,
       maxHeaderSize: headersMaxBytes,
       shouldUpgradeCallback: Upgrades.isMeant,
-    });
+    };
+    this.#scheme = tls === undefined ? 'http' : 'https';
+    this.#server = tls === undefined ? createServer(serverOptions) : createTlsServer({ ...serverOptions, ...tls });
     this.#server.on('request', (request, response) => this.#take(request, response));
     this.#server.on('upgrade', (request, socket, head) => this.#upgrades.take(request, socket, head));
     this.#server.on('clientError', refuseBrokenRequest);
@@ -133,7 +146,7 @@ class TableServer implements HttpServer {
       });
     });
     const { address, port: given, family } = this.#server.address() as AddressInfo;
-    return { url: `http://${family === 'IPv6' ? `[${address}]` : address}:${given}` };
+    return { url: `${this.#scheme}://${family === 'IPv6' ? `[${address}]` : address}:${given}` };
   }
 
   close(options: { readonly graceMs?: number } = {}): Promise<void> {
@@ -161,6 +174,7 @@ class TableServer implements HttpServer {
       this.#server.closeAllConnections();
     });
     this.#previews.close();
+    await this.#e2b?.close();
   }
 
   #take(request: IncomingMessage, response: ServerResponse): void {
@@ -172,6 +186,8 @@ class TableServer implements HttpServer {
 
   async #answer(exchange: Exchange): Promise<void> {
     const { method, path } = exchange;
+    const isClosing = this.#closing !== undefined;
+    if (this.#e2b?.mayBeMeant(exchange) && (await this.#e2b.answer(exchange, { isClosing }))) return;
     const preview = this.#previews.find(exchange.request);
     if (preview !== undefined) {
       if (this.#closing !== undefined) throw shuttingDown();

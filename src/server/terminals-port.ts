@@ -29,6 +29,8 @@ export interface TerminalsPort {
     conditions: Conditions,
     body: Body<'resizeTerminal'>,
   ): Result<'resizeTerminal'>;
+  /** What is typed, for whoever is not attached. */
+  write(caller: Caller, address: TerminalAddress, conditions: Conditions, bytes: Uint8Array): Promise<void>;
   signal(
     caller: Caller,
     address: TerminalAddress,

@@ -49,6 +49,29 @@ export function nodeFilesContract(open: () => Promise<NodeUnderTest>): void {
   const text = async (path: string, range?: Parameters<typeof read>[1]) => (await read(path, range)).toString();
   const sh = async (command: string) => (await run(node(), sandbox, command)).stdout;
 
+  test('labels are kept with a file, replaced by their prefix, and nothing but the name space of users is told', async () => {
+    await write('/labels/file', 'x');
+    expect(await act({ kind: 'labels', path: '/labels/file' })).toEqual({});
+    const set = (prefix: string, labels: Record<string, string>) =>
+      act({ kind: 'setLabels', path: '/labels/file', prefix, labels });
+    await set('', { 'a.one': '1', 'a.two': 'zwei ä', 'b.one': '' });
+    expect(await act({ kind: 'labels', path: '/labels/file' })).toEqual({
+      'a.one': '1',
+      'a.two': 'zwei ä',
+      'b.one': '',
+    });
+    await set('a.', { 'a.two': '2' });
+    expect(await act({ kind: 'labels', path: '/labels/file' })).toEqual({ 'a.two': '2', 'b.one': '' });
+    const inside = "import os; print(sorted(os.listxattr('/labels/file')), os.getxattr('/labels/file', 'user.a.two'))";
+    expect(await sh(`python3 -c "${inside}"`)).toBe("['user.a.two', 'user.b.one'] b'2'\n");
+    // A file that takes its place is another one.
+    await write('/labels/file', 'y');
+    expect(await act({ kind: 'labels', path: '/labels/file' })).toEqual({});
+    await expect(act({ kind: 'labels', path: '/labels/none' })).rejects.toMatchObject({ code: 'file_not_found' });
+    const wrong = act({ kind: 'setLabels', path: '/labels/none', prefix: '', labels: { a: '1' } });
+    await expect(wrong).rejects.toMatchObject({ code: 'file_not_found' });
+  });
+
   test('bytes go in and come out as they are, in ranges too, and what is known of them goes with them', async () => {
     const bytes = randomBytes(3 * mebibyte + 1);
     const written = await write('/f/bytes', chunksOf(bytes));

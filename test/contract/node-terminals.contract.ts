@@ -39,6 +39,7 @@ export function nodeTerminalsContract(open: () => Promise<NodeUnderTest>): void 
       cwd: null,
       env: {},
       user: null,
+      timeoutMs: null,
       columns: 80,
       rows: 24,
       ...changes,
@@ -60,6 +61,12 @@ export function nodeTerminalsContract(open: () => Promise<NodeUnderTest>): void 
     over.abort();
     return { items, text, place: items.at(-1)!.place };
   }
+
+  test('a terminal that has a time is killed with everything in it when it is over', async () => {
+    const { terminal } = await openTerminal({ command: ['sh', '-c', 'sleep 1000 & sleep 1000'], timeoutMs: 1_500 });
+    const { items } = await read(terminal.terminalId, null);
+    expect(items.at(-1)).toMatchObject({ kind: 'exited', exit: { timedOut: true, killed: false } });
+  });
 
   test('E104: one pty for a name, whoever asks at once, and for an order that is repeated', async () => {
     const asked = await Promise.all(Array.from({ length: 8 }, () => openTerminal({ name: 'one' })));

@@ -56,6 +56,7 @@ export class CrashLine {
       deleteSandbox: (...given) => this.#pass(() => node.deleteSandbox(...given)),
       applySettings: (...given) => this.#pass(() => node.applySettings(...given)),
       exec: (...given) => this.#pass(() => node.exec(...given)),
+      load: (...given) => this.#pass(() => node.load(...given)),
       findRun: (...given) => this.#pass(() => node.findRun(...given)),
       fileAction: (order) => this.#pass(() => node.fileAction(order)),
       fileChanges: (order) => this.#pass(() => node.fileChanges(order)),

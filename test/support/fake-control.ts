@@ -163,6 +163,7 @@ export class FakeControl implements ControlPort {
       if (caller === undefined) throw new PlatformError('unauthenticated', 'There is no such key.');
       return caller;
     },
+    actingFor: async () => undefined,
     me: async () => this.#key,
     createKey: async (...args) => {
       this.#note('createKey', ...args);
@@ -212,6 +213,9 @@ export class FakeControl implements ControlPort {
       await this.onGet();
       return this.#view(sandboxId);
     },
+    load: async () => ({
+      ...{ cpuMicros: 0, memoryBytes: 0, memoryCacheBytes: 0, processes: 0, diskBytes: 0, diskTotalBytes: 0 },
+    }),
     update: async (caller, sandboxId, conditions, body) => {
       this.#note('update', caller, sandboxId, conditions, body);
       return this.#change(sandboxId, { version: 8, expiresAt: body.expiresInMs == null ? null : aDay });
@@ -312,6 +316,7 @@ export class FakeControl implements ControlPort {
     get: async (caller, address) => this.#noTerminal('getTerminal', caller, address),
     list: async () => ({ items: [] }),
     resize: async (caller, address) => this.#noTerminal('resizeTerminal', caller, address),
+    write: async (caller, address) => this.#noTerminal('writeTerminal', caller, address),
     signal: async (caller, address) => this.#noTerminal('signalTerminal', caller, address),
     destroy: async (...args) => this.#note('destroyTerminal', ...args),
     attach: async (caller, address) => this.#noTerminal('attachTerminal', caller, address),

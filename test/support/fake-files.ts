@@ -53,6 +53,8 @@ export class FakeControlFiles {
       nextCursor: null,
     }),
     changes: async () => ({ items: [], cursor: newId('mark'), hasMore: false }),
+    labels: async () => ({ labels: {} }),
+    setLabels: async () => {},
     makeDirectory: async (_caller, _sandboxId, _conditions, { path }) => viewOf(path, 0),
     move: async (_caller, _sandboxId, _conditions, { to }) => viewOf(to, 0),
     copy: async (_caller, _sandboxId, _conditions, { to }) => viewOf(to, 0),

@@ -21,6 +21,7 @@ import {
   PlatformError,
   type RunReport,
   type SandboxId,
+  type SandboxLoad,
   type StartSandboxOrder,
   type StopSandboxOrder,
 } from '../../src/protocol/index.ts';
@@ -211,6 +212,10 @@ export class FakeNode implements NodeApi {
       this.runs.set(run, { kind: 'ended', exitCode, signal: outcome.signal, timedOut, killed });
       return outcome;
     });
+  }
+
+  load(_order: LifeOrder): Promise<SandboxLoad> {
+    return this.#call('load', async () => ({ cpuMicros: 0, memoryBytes: 0, memoryCacheBytes: 0, processes: 0 }));
   }
 
   findRun(order: LifeOrder & { readonly runId: string }): Promise<RunReport> {

@@ -38,6 +38,8 @@ export interface PlatformOptions {
   readonly storage?: 'directories' | 'pool';
   /** Of a pool that must hold more. */
   readonly poolSizes?: typeof smallPool;
+  /** More words for `atoll serve`. */
+  readonly serveOptions?: readonly string[];
   /** Words before the words of the server, to start it with less power than the test has. */
   readonly wrap?: readonly string[];
 }
@@ -98,7 +100,8 @@ export class Platform {
   }
 
   async startServer(faults = ''): Promise<void> {
-    const options = ['serve', '--data', join(this.dataDirectory, 'server'), '--port', '0'];
+    const data = join(this.dataDirectory, 'server');
+    const options = ['serve', '--data', data, '--port', '0', ...(this.#options.serveOptions ?? [])];
     if (this.node !== undefined) {
       options.push('--node-url', this.node.url, '--node-token-file', join(this.dataDirectory, 'far', 'node-token'));
     }

@@ -6,6 +6,8 @@ interface Options extends RunOptions {
   readonly nodeUrl?: string;
   readonly nodeTokenFile?: string;
   readonly domain?: string;
+  readonly tlsCert?: string;
+  readonly tlsKey?: string;
 }
 
 const defaultPort = 7070;
@@ -21,9 +23,11 @@ export const addServe: AddCommand = (program, actions) => {
         'below which previews have host names, as browsers reach it: localhost, or https://preview.example.com',
       ).env('ATOLL_DOMAIN'),
     )
+    .addOption(new Option('--tls-cert <file>', 'the certificate, in PEM: speak TLS').env('ATOLL_TLS_CERT'))
+    .addOption(new Option('--tls-key <file>', 'its key, in PEM').env('ATOLL_TLS_KEY'))
     .action(
       actions.of<Options, []>(async (call) => {
-        const { nodeUrl, nodeTokenFile, domain, data } = call.options;
+        const { nodeUrl, nodeTokenFile, domain, tlsCert, tlsKey, data } = call.options;
         const app = await call.io.loadApp();
         await untilInterrupted(call.io, async () => {
           const server = await app.serve({
@@ -31,6 +35,8 @@ export const addServe: AddCommand = (program, actions) => {
             ...(nodeUrl !== undefined && { nodeUrl }),
             ...(nodeTokenFile !== undefined && { nodeTokenFile }),
             ...(domain !== undefined && { domain }),
+            ...(tlsCert !== undefined && { tlsCert }),
+            ...(tlsKey !== undefined && { tlsKey }),
           });
           const { url, keyFile = null } = server;
           await call.print({ url, keyFile }, () =>

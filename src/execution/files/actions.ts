@@ -5,6 +5,7 @@ import type { FileAction, FileActionKind, FileAnswers, FileEntry, FileList } fro
 import { resolveOwner } from './accounts.ts';
 import { brokenProtocol, callWorker, type FileContext, type SmallRequest } from './call.ts';
 import { absolutePath, entryBelow, entryOf } from './entry.ts';
+import { labelsOf, setLabels } from './labels.ts';
 import { keep, requestFrames } from './wire.ts';
 import type { RequestAnswer } from './worker.ts';
 
@@ -59,6 +60,11 @@ async function perform(context: FileContext, action: FileAction): Promise<FileAn
       await change(context, path, (request) => requestFrames.mode(request, { path, mode, uid, gid }));
       return await stat(context, path, { follow: true });
     }
+    case 'labels':
+      return await labelsOf(context, absolutePath(action.path));
+    case 'setLabels':
+      await setLabels(context, { ...action, path: absolutePath(action.path) });
+      return null;
     default:
       assertNever(action);
   }

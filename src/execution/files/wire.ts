@@ -45,6 +45,8 @@ const types = {
   unpack: 87,
   watch: 88,
   change: 89,
+  labels: 90,
+  setLabels: 91,
 } as const;
 
 const checkToken = 8;
@@ -184,6 +186,12 @@ export const requestFrames = {
     encodeFrame(types.unpack, u32(request), u8(options.create ? 1 : 0), text(options.path)),
   watch: (request: number, options: { path: string; recursive: boolean }) =>
     encodeFrame(types.watch, u32(request), u8(options.recursive ? 1 : 0), text(options.path)),
+  labels: (request: number, path: string) => encodeFrame(types.labels, u32(request), text(path)),
+  /** No text holds a NUL. */
+  setLabels: (request: number, options: { path: string; prefix: string; labels: Readonly<Record<string, string>> }) => {
+    const texts = [options.path, options.prefix, ...Object.entries(options.labels).flat()];
+    return encodeFrame(types.setLabels, u32(request), text(texts.map((one) => `${one}\0`).join('')));
+  },
 } as const;
 
 export function parseWorkerAnswer(frame: Frame): WorkerAnswer {

@@ -33,6 +33,13 @@ export const fileActionOrder = fileOrder.extend({
     z.strictObject({ kind: z.literal('copy'), ...fromTo, recursive: z.boolean() }),
     z.strictObject({ kind: z.literal('remove'), path, recursive: z.boolean() }),
     z.strictObject({ kind: z.literal('changeAttributes'), path, mode, owner }),
+    z.strictObject({ kind: z.literal('labels'), path }),
+    z.strictObject({
+      kind: z.literal('setLabels'),
+      path,
+      prefix: z.string(),
+      labels: z.record(z.string(), z.string()),
+    }),
   ]),
 });
 export const fileChangesOrder = fileOrder.extend({

@@ -18,6 +18,7 @@ import type {
   NodeSandbox,
   RunReport,
   SandboxId,
+  SandboxLoad,
   StartSandboxOrder,
   StopSandboxOrder,
 } from '../../protocol/index.ts';
@@ -111,6 +112,10 @@ export class NodeClient implements NodeApi {
 
   applySettings(order: ApplySettingsOrder): Promise<NodeSandbox> {
     return this.#order('applySettings', order);
+  }
+
+  load(order: LifeOrder): Promise<SandboxLoad> {
+    return this.#ask('load', order);
   }
 
   findRun(order: LifeOrder & { readonly runId: string }): Promise<RunReport> {

@@ -139,6 +139,7 @@ export class NodeServer {
     stopSandbox: (order) => this.#node.stopSandbox(parseOrder(stopOrder, order)),
     deleteSandbox: (order) => this.#node.deleteSandbox(parseOrder(lifeOrder, order)),
     applySettings: (order) => this.#node.applySettings(parseOrder(applySettingsOrder, order)),
+    load: (order) => this.#node.load(parseOrder(lifeOrder, order)),
     findRun: (order) => this.#node.findRun(parseOrder(findRunOrder, order)),
     listPorts: (order) => this.#node.listPorts(parseOrder(lifeOrder, order)),
     abort: async (order) => {

@@ -20,6 +20,7 @@ const openOrder = lifeOrder.extend({
   cwd: z.string().nullable(),
   env: z.record(z.string(), z.string().nullable()),
   user: z.string().nullable(),
+  timeoutMs: z.number().positive().nullable(),
 });
 const followOrder = terminalOrder.extend({
   from: z.strictObject({ cursor: count, skip: count }).nullable(),

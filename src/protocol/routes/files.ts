@@ -18,6 +18,8 @@ export const fileLimits = {
   /** Of a body that is sent with an idempotency key: it is held whole, to tell whether it is the same one. */
   keyedUploadBytes: 8 * 1024 * 1024,
   watchGlobs: 32,
+  /** Of all labels of a file that are set at once. */
+  labelBytes: 8 * 1024,
 } as const;
 
 const filePath = text({ maxLength: fileLimits.pathBytes });
@@ -270,6 +272,52 @@ export const changeFileAttributes = defineRoute({
     owner: owner.optional(),
   }),
   result: fileEntry,
+  errors: changeErrors,
+});
+
+/** Without the `user.` that the names of extended attributes begin with here. */
+const labelName = z.string().regex(/^[\x21-\x7e]{1,250}$/, 'It is 1 to 250 printable characters without spaces.');
+const labelMap = z
+  .record(labelName, text({ maxLength: fileLimits.labelBytes }))
+  .refine(
+    (labels) => new TextEncoder().encode(JSON.stringify(labels)).length <= fileLimits.labelBytes,
+    'The labels of a file are too large.',
+  );
+
+export const getFileLabels = defineRoute({
+  name: 'getFileLabels',
+  method: 'GET',
+  path: '/v1/sandboxes/:sandboxId/files/labels',
+  summary:
+    'Small texts that are kept with a file: its extended attributes whose names begin with `user.`, without that.',
+  scope: 'sandboxes:read',
+  params: sandboxParams,
+  query: z.strictObject({ path: filePath, user: user.optional(), session: session.optional() }),
+  body: none,
+  result: z.object({ labels: z.record(z.string(), z.string()) }),
+  errors: lookErrors,
+});
+
+export const setFileLabels = defineRoute({
+  name: 'setFileLabels',
+  method: 'PUT',
+  path: '/v1/sandboxes/:sandboxId/files/labels',
+  summary: 'Sets the labels of a file. Those that begin with `prefix` and are not among them are removed.',
+  scope: 'sandboxes:exec',
+  params: sandboxParams,
+  query: none,
+  body: z.strictObject({
+    path: filePath,
+    user: user.optional(),
+    session: session.optional(),
+    prefix: z
+      .string()
+      .regex(/^[\x21-\x7e]{0,250}$/)
+      .default(''),
+    labels: labelMap,
+  }),
+  result: none,
+  status: 204,
   errors: changeErrors,
 });
 

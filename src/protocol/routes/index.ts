@@ -69,6 +69,8 @@ export const routes = {
   readFile: files.readFile,
   writeFile: files.writeFile,
   statFile: files.statFile,
+  getFileLabels: files.getFileLabels,
+  setFileLabels: files.setFileLabels,
   listFiles: files.listFiles,
   listFileChanges: files.listFileChanges,
   makeDirectory: files.makeDirectory,

@@ -97,6 +97,8 @@ export const openTerminal = defineRoute({
     /** null unsets what the sandbox sets. */
     env: z.record(z.string(), z.string().nullable()).optional(),
     user: text({ maxLength: 64 }).optional(),
+    /** After which everything in it is killed. */
+    timeoutMs: z.int().min(1).max(execLimits.timeoutMs).optional(),
     columns: columns.default(80),
     rows: rows.default(24),
   }),

@@ -10,6 +10,8 @@ export interface PreviewAddress extends PortAddress {
   readonly mode: 'host' | 'path';
   /** What stands before the service's own path: empty by host name. */
   readonly prefix: string;
+  /** What the service hears as its host; absent: the one that the visitor named. */
+  readonly requestHost?: string;
   /** The service's own path, with the question mark and what follows. */
   readonly target: string;
 }
@@ -51,7 +53,7 @@ export class PreviewAddresses {
 
   urlsOf({ sandboxId, port }: PortAddress, apiHost: string): { readonly url: string; readonly pathUrl: string } {
     const { scheme, name } = this.domain;
-    const hostPort = this.domain.port ?? Number(/:(\d+)$/.exec(apiHost)?.[1] ?? 80);
+    const hostPort = this.domain.port ?? Number(/:(\d+)$/.exec(apiHost)?.[1] ?? (scheme === 'https' ? 443 : 80));
     const shownPort = hostPort === (scheme === 'https' ? 443 : 80) ? '' : `:${hostPort}`;
     return {
       url: `${scheme}://${port}-${sandboxId}.${name}${shownPort}/`,

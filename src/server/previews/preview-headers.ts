@@ -23,6 +23,9 @@ const ofOneConnection: ReadonlySet<string> = new Set([
 const aboutTheVisitor =
   /^(forwarded|via|x-forwarded-.*|x-real-ip|x-client-ip|x-cluster-client-ip|true-client-ip|(cf|fastly|fly)-.*ip|x-original-.*|x-rewrite-url)$/;
 
+/** What lets a visitor in is not for the service. */
+const tokenHeaders: ReadonlySet<string> = new Set([previewToken.header.toLowerCase(), 'e2b-traffic-access-token']);
+
 /** A key or a token of this platform. */
 const ownSecret = /\b(atoll|e2b)_(prv)?[0-9a-f]{40}\b/;
 
@@ -47,12 +50,12 @@ export function headersInward(
   for (const [name, value] of pairsOf(request.rawHeaders)) {
     const key = name.toLowerCase();
     if (key === 'host' || key === 'content-length' || ofOneConnection.has(key) || listed.has(key)) continue;
-    if (key === previewToken.header.toLowerCase() || aboutTheVisitor.test(key) || holdsSecret(key, value)) continue;
+    if (tokenHeaders.has(key) || aboutTheVisitor.test(key) || holdsSecret(key, value)) continue;
     const passed = key === 'cookie' ? cookieInward(value, address) : value;
     if (passed !== '' || value === '') headers.push(name, passed);
   }
   const host = request.headers.host ?? '';
-  headers.push('Host', address.mode === 'host' ? host : `localhost:${address.port}`);
+  headers.push('Host', address.requestHost ?? (address.mode === 'host' ? host : `localhost:${address.port}`));
   headers.push('X-Forwarded-For', request.socket.remoteAddress ?? 'unknown');
   headers.push('X-Forwarded-Host', host, 'X-Forwarded-Proto', options.scheme);
   if (address.mode === 'path') headers.push('X-Forwarded-Prefix', address.prefix);

@@ -22,6 +22,8 @@ import { cookieRedirect, isNavigation, visitorOf } from './preview-visitor.ts';
 export interface PreviewsOptions {
   readonly ports: Pick<PortsPort, 'admit'>;
   readonly addresses: PreviewAddresses;
+  /** Where else a visitor's token stands than where previews have it. */
+  readonly tokenIn?: (request: IncomingMessage) => string | undefined;
   /** Answers with what went wrong, where nothing was answered yet. */
   readonly fail: (exchange: Exchange, error: unknown) => void;
 }
@@ -51,15 +53,21 @@ export class Previews {
   readonly upgrade = (request: IncomingMessage, socket: Duplex, head: Buffer): boolean => {
     const address = this.find(request);
     if (address === undefined) return false;
+    this.carry(address, request, { socket, head });
+    return true;
+  };
+
+  /** A request that asks for another protocol, to where its address leads. */
+  carry(address: PreviewAddress, request: IncomingMessage, upgrade: Upgrade): void {
+    const { socket } = upgrade;
     const response = new ServerResponse(request);
     response.shouldKeepAlive = false;
     response.assignSocket(socket as Socket);
     response.once('finish', () => endConnection(socket));
     const exchange = new Exchange(request, response, newId('request'));
     socket.once('close', () => exchange.callerLeft());
-    this.#serve(exchange, address, { socket, head }).catch((error: unknown) => this.#options.fail(exchange, error));
-    return true;
-  };
+    this.#serve(exchange, address, upgrade).catch((error: unknown) => this.#options.fail(exchange, error));
+  }
 
   close(): void {
     this.#inward.close();
@@ -73,7 +81,7 @@ export class Previews {
       return;
     }
     const visitor = visitorOf(address.target, request.headers);
-    const admission = await this.#options.ports.admit(address, visitor.token);
+    const admission = await this.#options.ports.admit(address, this.#options.tokenIn?.(request) ?? visitor.token);
     const visit = new Visit(exchange, address, admission, upgrade);
     try {
       if (visitor.isFromQuery && upgrade === undefined && isNavigation(method, request.headers)) {
@@ -108,7 +116,7 @@ export class Previews {
   }
 }
 
-interface Upgrade {
+export interface Upgrade {
   readonly socket: Duplex;
   readonly head: Buffer;
 }
