@@ -219,6 +219,41 @@ export const errorCatalog = {
     meaning:
       'The machine cannot give a sandbox this network; nothing was changed. The message says what is missing; `network: {mode: "none"}` needs nothing.',
   },
+  checkout_unusable: {
+    status: 400,
+    retry: 'never',
+    meaning: 'The directory cannot be used as a checkout (said by the client, never by a server).',
+  },
+  checkout_without_sandbox: {
+    status: 404,
+    retry: 'never',
+    meaning: 'This checkout has no sandbox yet, and the command does not make one (said by the client).',
+  },
+  checkout_ambiguous: {
+    status: 409,
+    retry: 'never',
+    meaning: 'Several sandboxes belong to this checkout; one must be named (said by the client).',
+  },
+  checkout_busy: {
+    status: 423,
+    retry: 'backoff',
+    meaning: 'Another process on this machine holds the cache of checkouts (said by the client).',
+  },
+  checkout_cache_unusable: {
+    status: 500,
+    retry: 'never',
+    meaning: 'The cache of checkouts on this machine cannot be used; it was not touched (said by the client).',
+  },
+  definition_invalid: {
+    status: 400,
+    retry: 'never',
+    meaning: 'The definition of the sandbox (atoll.yml) is not valid (said by the client).',
+  },
+  setup_failed: {
+    status: 409,
+    retry: 'never',
+    meaning: 'A set-up step of the definition failed; the command did not run (said by the client).',
+  },
   server_unreachable: {
     status: 503,
     retry: 'backoff',
