@@ -23,7 +23,7 @@ const schema = `
 CREATE TABLE sessions (
   key TEXT PRIMARY KEY, server_url TEXT NOT NULL, sandbox_id TEXT, name TEXT NOT NULL,
   repository TEXT NOT NULL, worktree TEXT NOT NULL, ref TEXT NOT NULL, config_path TEXT NOT NULL, root TEXT NOT NULL,
-  definition TEXT, baseline TEXT, exec_count INTEGER NOT NULL DEFAULT 0, last_exec_ms INTEGER, hint_shown INTEGER NOT NULL DEFAULT 0,
+  definition TEXT, exec_count INTEGER NOT NULL DEFAULT 0, last_exec_ms INTEGER, hint_shown INTEGER NOT NULL DEFAULT 0,
   created_ms INTEGER NOT NULL
 ) STRICT;
 CREATE TABLE lock_owner (one INTEGER PRIMARY KEY CHECK (one = 1), pid INTEGER NOT NULL, command TEXT NOT NULL, since_ms INTEGER NOT NULL) STRICT;
@@ -220,12 +220,6 @@ export class CacheLock {
     this.#database.prepare('UPDATE sessions SET hint_shown = 1 WHERE key = ?').run(key);
   }
 
-  setBaseline(key: string, sandboxId: string, baseline: string | null): void {
-    this.#database
-      .prepare('UPDATE sessions SET baseline = ? WHERE key = ? AND sandbox_id = ?')
-      .run(baseline, key, sandboxId);
-  }
-
   /** Whatever was written counts from here on. Again: nothing happens. */
   release(): void {
     if (!this.#isHeld) return;
@@ -238,7 +232,7 @@ export class CacheLock {
   }
 }
 
-const counters: readonly string[] = ['exec_count', 'last_exec_ms', 'hint_shown', 'baseline', 'created_ms'];
+const counters: readonly string[] = ['exec_count', 'last_exec_ms', 'hint_shown', 'created_ms'];
 
 function columnsOf(session: Session): Record<string, string | number | null> {
   const { identity } = session;
@@ -253,7 +247,6 @@ function columnsOf(session: Session): Record<string, string | number | null> {
     config_path: identity.configPath,
     root: session.root,
     definition: session.definition,
-    baseline: session.baseline,
     exec_count: session.execCount,
     last_exec_ms: session.lastExecMs,
     hint_shown: session.hintShown ? 1 : 0,

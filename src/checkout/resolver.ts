@@ -225,7 +225,7 @@ export class CheckoutResolver {
   #save(lock: CacheLock, view: SandboxView, identity: CheckoutIdentity): Session {
     const { found, nowMs } = this.#options;
     const earlier = lock.find(this.key);
-    // Counters and baseline are about one sandbox.
+    // Counters are about one sandbox.
     if (earlier !== undefined && earlier.sandboxId !== view.id) lock.remove(this.key);
     lock.save({
       key: this.key,
@@ -235,7 +235,6 @@ export class CheckoutResolver {
       identity,
       root: found.root,
       definition: readClientState(view.metadata)?.definition ?? null,
-      baseline: null,
       execCount: 0,
       lastExecMs: null,
       hintShown: false,

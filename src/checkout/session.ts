@@ -13,8 +13,6 @@ export interface Session {
   readonly root: string;
   /** Hash of the definition that it was made from. */
   readonly definition: string | null;
-  /** What both sides agreed on at the last sync; only the sync engine reads it. */
-  readonly baseline: string | null;
   readonly execCount: number;
   readonly lastExecMs: number | null;
   readonly hintShown: boolean;
@@ -32,7 +30,6 @@ const row = z.object({
   config_path: z.string(),
   root: z.string(),
   definition: z.string().nullable(),
-  baseline: z.string().nullable(),
   exec_count: z.int(),
   last_exec_ms: z.int().nullable(),
   hint_shown: z.int(),
@@ -54,7 +51,6 @@ export function sessionOf(given: unknown): Session {
     },
     root: found.root,
     definition: found.definition,
-    baseline: found.baseline,
     execCount: found.exec_count,
     lastExecMs: found.last_exec_ms,
     hintShown: found.hint_shown === 1,

@@ -23,6 +23,7 @@ import { addOperations } from './commands/operations.ts';
 import { addPorts } from './commands/ports.ts';
 import { addPs } from './commands/ps.ts';
 import { addReconcile } from './commands/reconcile.ts';
+import { addReset } from './commands/reset.ts';
 import { addRm } from './commands/rm.ts';
 import { addRun } from './commands/run.ts';
 import { addServe } from './commands/serve.ts';
@@ -30,6 +31,7 @@ import { addSession } from './commands/session.ts';
 import { addSh } from './commands/sh.ts';
 import { addStart } from './commands/start.ts';
 import { addStop } from './commands/stop.ts';
+import { addSync } from './commands/sync.ts';
 import { addTeams } from './commands/teams.ts';
 import { addTerminals } from './commands/terminals.ts';
 import { addTokens } from './commands/tokens.ts';
@@ -46,6 +48,7 @@ const commands: readonly AddCommand[] = [
   addServe,
   addCreate,
   addExec,
+  addSync,
   addRun,
   addSh,
   addPs,
@@ -63,6 +66,7 @@ const commands: readonly AddCommand[] = [
   addInfo,
   addStop,
   addStart,
+  addReset,
   addRm,
   addMetadata,
   addExtend,
