@@ -271,7 +271,8 @@ function isForeign(path: string): boolean {
     const size = readSync(file, head, 0, head.length, 0);
     if (size === 0) return false;
     // A file that is cut short or overwritten may have been ours; a whole one says whose it is.
-    if (size < head.length || head.toString('latin1', 0, 16) !== sqliteMagic) return looksLikeText(head.subarray(0, size));
+    if (size < head.length || head.toString('latin1', 0, 16) !== sqliteMagic)
+      return looksLikeText(head.subarray(0, size));
     const id = head.readUInt32BE(68);
     return id !== 0 && id !== applicationId;
   } catch (error) {

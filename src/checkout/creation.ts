@@ -35,7 +35,12 @@ export async function withCreationRight<Result>(
   const owner = userId ?? id;
   const { repository, ref, configPath } = found.identity;
   const resource = `name:checkout/${shortHash('creation', repository, ref, configPath, owner)}`;
-  const wanted = { resources: [resource], holder: `atoll checkout ${found.root}`.slice(0, 100), reason: 'create', waitMs };
+  const wanted = {
+    resources: [resource],
+    holder: `atoll checkout ${found.root}`.slice(0, 100),
+    reason: 'create',
+    waitMs,
+  };
   return await client.leases.hold({ ...wanted, ...(signal && { signal }) }, () => work(owner));
 }
 

@@ -6,7 +6,7 @@
  *  - `run` is called only when push and set-up have succeeded.
  *  - Pull is tried after `run` also when the command failed; what it fails with never hides how the command ended.
  */
-import { PlatformError } from '../protocol/index.ts';
+import { isPlatformError, PlatformError } from '../protocol/index.ts';
 import type { Atoll, Sandbox } from '../sdk/index.ts';
 import type { Cache } from './cache.ts';
 import { admitsWorktree, hasWorktree, metadataKeys, readClientState, worktreesText } from './client-state.ts';
@@ -145,7 +145,7 @@ async function cycleInside<Result>(
   const call = { leaseToken, signal, onProgress: options.onProgress };
   const pushStart = performance.now();
   const push = sync === undefined || steps.isPushed === false ? null : await sync.push(sandbox, call);
-  if (sync === undefined) await sandbox.files.makeDirectory(definition.directory);
+  if (sync === undefined) await ensureDirectory(sandbox, definition.directory);
   await ensureSetUp(sandbox, {
     definition,
     onStep: (step) => options.say(`Set-up: ${step}`),
@@ -184,4 +184,13 @@ async function cycleInside<Result>(
     pullError,
     timingsMs,
   };
+}
+
+/** Without a sync engine nobody else makes it. */
+async function ensureDirectory(sandbox: Sandbox, path: string): Promise<void> {
+  try {
+    await sandbox.files.makeDirectory(path, { parents: true });
+  } catch (error) {
+    if (!isPlatformError(error, 'file_exists')) throw error;
+  }
 }

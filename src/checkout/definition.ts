@@ -33,7 +33,7 @@ const unitMs = { ms: 1, s: 1_000, m: 60_000, h: 3_600_000, d: 86_400_000 } as co
 const size = z
   .string()
   .regex(/^\d+[kmg]$/i, 'A size has a unit: 512m, 2g.')
-  .transform((text) => Number.parseInt(text, 10) * 1024 ** (' kmg'.indexOf(text.at(-1)!.toLowerCase())));
+  .transform((text) => Number.parseInt(text, 10) * 1024 ** ' kmg'.indexOf(text.at(-1)!.toLowerCase()));
 const commandText = z.string().min(1).max(100_000);
 
 const backgroundSchema = z.strictObject({
@@ -44,11 +44,18 @@ const backgroundSchema = z.strictObject({
 const definitionSchema = z.strictObject({
   template: z.string().min(1).max(100).default('host'),
   limits: z
-    .strictObject({ memory: size.optional(), cpus: z.number().positive().max(1_000).optional(), processes: z.int().min(4).optional() })
+    .strictObject({
+      memory: size.optional(),
+      cpus: z.number().positive().max(1_000).optional(),
+      processes: z.int().min(4).optional(),
+    })
     .default({}),
   /** Of the sandbox, from its creation on. */
   expires: z.union([z.literal('never'), duration]).default('never'),
-  directory: z.string().regex(/^\/[^\0]+$/, 'It is an absolute path in the sandbox.').default('/workspace'),
+  directory: z
+    .string()
+    .regex(/^\/[^\0]+$/, 'It is an absolute path in the sandbox.')
+    .default('/workspace'),
   env: z.record(variableName, z.coerce.string()).default({}),
   /** Local files of NAME=VALUE lines, from the root of the checkout. */
   envFiles: z.array(z.string().min(1)).max(16).default([]),
@@ -95,7 +102,10 @@ export function parseDefinition(
     throw invalid(options.name, place, `${where}${issue!.message}${known}`);
   }
   const fromFiles = parsed.data.envFiles.map((path) => parseEnvFile(options.readEnvFile(path), path));
-  const definition = { ...parsed.data, env: Object.assign({}, ...fromFiles, parsed.data.env) as Record<string, string> };
+  const definition = {
+    ...parsed.data,
+    env: Object.assign({}, ...fromFiles, parsed.data.env) as Record<string, string>,
+  };
   const { template, limits, expires, setup, env, directory } = definition;
   return {
     ...definition,

@@ -4,13 +4,7 @@ import { readFile } from 'node:fs/promises';
 import { hostname } from 'node:os';
 import { dirname, join, relative } from 'node:path';
 import { PlatformError } from '../protocol/index.ts';
-import {
-  type CheckoutIdentity,
-  machineIdentity,
-  noConfig,
-  repositoryIdentity,
-  worktreeIdentity,
-} from './identity.ts';
+import { type CheckoutIdentity, machineIdentity, noConfig, repositoryIdentity, worktreeIdentity } from './identity.ts';
 import { type Environment, LocalGit } from './local-git.ts';
 
 export interface FoundCheckout {
@@ -98,7 +92,12 @@ function configPathOf(root: string, cwd: string, given: string | undefined): str
 /** Of several histories that were joined, the first by name: every clone says the same. */
 async function rootsOf(git: LocalGit): Promise<readonly string[]> {
   const { code, stdout } = await git.ask('rev-list', '--max-parents=0', 'HEAD');
-  return code === 0 ? stdout.split('\n').filter((line) => line !== '').sort() : [];
+  return code === 0
+    ? stdout
+        .split('\n')
+        .filter((line) => line !== '')
+        .sort()
+    : [];
 }
 
 /** `origin`, else the first by name. */

@@ -7,7 +7,7 @@
 import { type CycleResult, type Leased, runCycle } from '../checkout/index.ts';
 import { isPlatformError, PlatformError } from '../protocol/index.ts';
 import type { OutputItem, Process } from '../sdk/index.ts';
-import { cycleOptions, type OpenCheckout, openCheckoutHere, say, type CheckoutOptions } from './checkout-call.ts';
+import { type CheckoutOptions, cycleOptions, type OpenCheckout, openCheckoutHere, say } from './checkout-call.ts';
 import type { CommandCall } from './command-call.ts';
 import { exitCodes } from './exit-codes.ts';
 import { visitTerminal } from './terminal-visit.ts';

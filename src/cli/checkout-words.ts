@@ -15,7 +15,8 @@ export interface SandboxAndCommand {
 export function sandboxAndCommand(call: CommandCall, words: readonly string[]): SandboxAndCommand {
   if (call.dashed === undefined) return { sandbox: words[0], command: words.slice(1) };
   const before = words.slice(0, words.length - call.dashed);
-  if (before.length > 1) throw usage('Only one word, the sandbox, stands before "--".', 'For example: atoll exec -- npm test');
+  if (before.length > 1)
+    throw usage('Only one word, the sandbox, stands before "--".', 'For example: atoll exec -- npm test');
   return { sandbox: before[0], command: words.slice(before.length) };
 }
 

@@ -2,6 +2,8 @@
 import { Command, CommanderError, Option } from 'commander';
 import type { CliIo } from './cli-io.ts';
 import { Actions, type AddCommand } from './command-adder.ts';
+import { addBg } from './commands/bg.ts';
+import { addCompletion } from './commands/completion.ts';
 import { addCp } from './commands/cp.ts';
 import { addCreate } from './commands/create.ts';
 import { addDoctor } from './commands/doctor.ts';
@@ -10,11 +12,13 @@ import { addExec } from './commands/exec.ts';
 import { addExtend } from './commands/extend.ts';
 import { addFiles } from './commands/files.ts';
 import { addInfo } from './commands/info.ts';
+import { addInit } from './commands/init.ts';
 import { addKeys } from './commands/keys.ts';
 import { addKill } from './commands/kill.ts';
 import { addLease } from './commands/lease.ts';
 import { addLogs } from './commands/logs.ts';
 import { addLs } from './commands/ls.ts';
+import { addMcp } from './commands/mcp.ts';
 import { addMetadata } from './commands/metadata.ts';
 import { addNetwork } from './commands/network.ts';
 import { addNode } from './commands/node.ts';
@@ -48,7 +52,9 @@ const commands: readonly AddCommand[] = [
   addServe,
   addCreate,
   addExec,
+  addInit,
   addSync,
+  addBg,
   addRun,
   addSh,
   addPs,
@@ -82,6 +88,8 @@ const commands: readonly AddCommand[] = [
   addReconcile,
   addDoctor,
   addNode,
+  addMcp,
+  addCompletion,
 ];
 
 /** `finish` hears the exit code of the command that ran. */

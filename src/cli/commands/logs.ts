@@ -1,6 +1,5 @@
-import type { OutputItem, Process } from '../../sdk/index.ts';
 import type { AddCommand } from '../command-adder.ts';
-import { printOutput } from '../process-printing.ts';
+import { presentOutput, printOutput } from '../process-printing.ts';
 
 interface Options {
   readonly follow?: boolean;
@@ -23,26 +22,10 @@ export const addLogs: AddCommand = (program, actions) => {
         const stopListening = call.io.onInterrupt(() => interrupted.abort());
         const from = { ...(cursor !== undefined && { cursor }), signal: interrupted.signal };
         try {
-          await printOutput(call, follow ? process.output(from) : present(process, from));
+          await printOutput(call, follow ? process.output(from) : presentOutput(process, from));
         } finally {
           stopListening();
         }
       }),
     );
 };
-
-/** What is there now, page by page. */
-async function* present(
-  process: Process,
-  from: { readonly cursor?: string; readonly signal: AbortSignal },
-): AsyncGenerator<OutputItem> {
-  for (let cursor = from.cursor; ; ) {
-    const page = await process.readOutput({ ...from, ...(cursor !== undefined && { cursor }), encoding: 'base64' });
-    for (const item of page.items) {
-      if (item.kind === 'output') yield { ...item, bytes: Buffer.from(item.data, 'base64') };
-      else yield item;
-    }
-    if (!page.hasMore) return;
-    cursor = page.cursor;
-  }
-}

@@ -1,5 +1,7 @@
 /** Opens a terminal in a sandbox. */
 import { collectPair } from '../argument-parsers.ts';
+import { sandboxOrHere } from '../checkout-sandbox.ts';
+import { sandboxAndCommand } from '../checkout-words.ts';
 import { type AddCommand, withConditions } from '../command-adder.ts';
 import { exitCodes } from '../exit-codes.ts';
 import { visitTerminal } from '../terminal-visit.ts';
@@ -14,25 +16,28 @@ interface Options {
 export const addSh: AddCommand = (program, actions) => {
   withConditions(program.command('sh'))
     .description('open a terminal in a sandbox; Ctrl-P Ctrl-Q leaves it running')
-    .usage('[options] <sandbox> [-- <command...>]')
-    .argument('<sandbox>', 'id or name')
-    .argument('[command...]', 'instead of a shell')
+    .usage('[options] [sandbox] [-- <command...>]')
+    .argument(
+      '[words...]',
+      'the sandbox (id or name), or nothing for that of this checkout; then what runs instead of a shell',
+    )
     .option('--id <id>', 'a handle of your own: the same terminal again, if it is there')
     .option('-w, --cwd <directory>', 'where it runs')
     .option('-e, --env <name=value>', 'for this terminal; repeatable', collectPair)
     .option('-u, --user <user>', 'who runs it')
     .action(
-      actions.of<Options, [sandbox: string, command: string[]]>(async (call, sandboxName, command) => {
+      actions.of<Options, [words: string[]]>(async (call, words) => {
+        const { sandbox: sandboxName, command } = sandboxAndCommand(call, words);
         const { id, cwd, env, user } = call.options;
         const { terminal: local, env: ours } = call.io;
         const term = local.isTerminal ? ours['TERM'] : undefined;
-        const sandbox = await call.sandbox(sandboxName);
+        const sandbox = await sandboxOrHere(call, sandboxName);
         const terminal = await sandbox.terminals.open({
           ...call.conditions(),
           ...local.size(),
           env: { ...(term !== undefined && { TERM: term }), ...env },
           ...(id !== undefined && { id }),
-          ...(command.length > 0 && { command }),
+          ...(command.length > 0 && { command: [...command] }),
           ...(cwd !== undefined && { cwd }),
           ...(user !== undefined && { user }),
         });

@@ -1,4 +1,4 @@
-import { type Resolved, ensureRunning } from '../../checkout/index.ts';
+import { ensureRunning, type Resolved } from '../../checkout/index.ts';
 import { parseDurationOrNever } from '../argument-parsers.ts';
 import { type CheckoutOptions, openCheckoutHere, say } from '../checkout-call.ts';
 import { type AddCommand, withConditions } from '../command-adder.ts';
@@ -32,8 +32,10 @@ export const addStart: AddCommand = (program, actions) => {
 async function startHere(call: CommandCall<Options>): Promise<void> {
   const { use } = call.options;
   const { resolver, client } = await openCheckoutHere(call);
-  const resolved: Resolved = use === undefined ? await resolver.ensure() : await resolver.use(await call.sandboxId(use));
-  if (use !== undefined) say(call, `This checkout uses ${resolved.sandbox.id} from now on; whoever else uses it sees what you do.`);
+  const resolved: Resolved =
+    use === undefined ? await resolver.ensure() : await resolver.use(await call.sandboxId(use));
+  if (use !== undefined)
+    say(call, `This checkout uses ${resolved.sandbox.id} from now on; whoever else uses it sees what you do.`);
   const sandbox = await ensureRunning(client, resolved.sandbox, { timeoutMs: readyTimeoutMs, onStart: () => {} });
   await call.print({ ...sandbox.view, how: resolved.how }, () => `${sandbox.id} ${sandbox.state} (${resolved.how})\n`);
 }
