@@ -87,7 +87,12 @@ describe('the check itself finds', () => {
     ],
     ['an import from outside src', 'src/control/a.ts', `import '../../scripts/a.ts';`, 'not part of the built package'],
     ['a file in no module', 'src/utils/a.ts', '', 'in no module'],
-    ['SQL outside store', 'src/control/a.ts', `import { DatabaseSync } from 'node:sqlite';`, 'only store may'],
+    [
+      'SQL outside store',
+      'src/control/a.ts',
+      `import { DatabaseSync } from 'node:sqlite';`,
+      'only store and checkout may',
+    ],
     ['a cgroup path outside isolation', 'src/node/a.ts', `const a = '/sys/fs/cgroup/b';`, 'only isolation may'],
     ['a cgroup path in a template', 'src/node/a.ts', `const a = \`/sys/fs/cgroup/\${b}\`;`, 'only isolation may'],
     ['process.env', 'src/node/a.ts', 'const a = process.env.HOME;', 'only app and cli may'],

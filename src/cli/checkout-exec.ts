@@ -107,7 +107,10 @@ class Runner {
     this.heard ??= signal;
     const process = this.#process;
     // Nothing runs yet, or no longer: there is nothing to wait for.
-    if (process === undefined) return this.#givenUp.abort();
+    if (process === undefined) {
+      this.#givenUp.abort();
+      return;
+    }
     this.#isCut ||= isSecond;
     void process.kill({ signal: isSecond ? 'KILL' : signal }).catch(() => {});
   }
