@@ -17,6 +17,7 @@ const rules: SourceRules = {
     server: ['base', 'protocol', 'control'],
     sdk: ['protocol'],
     dashboard: ['protocol', 'sdk'],
+    checkout: ['base', 'protocol', 'sdk'],
     app: ['base', 'protocol', 'isolation', 'execution', 'layers', 'node', 'store', 'control', 'server', 'sdk'],
     cli: ['base', 'protocol', 'sdk', 'app'],
   },
