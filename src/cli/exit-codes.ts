@@ -109,5 +109,9 @@ export const exitCodeOf: Readonly<Record<ErrorCode, number>> = {
   operation_in_doubt: exitCodes.outcomeUnknown,
   isolation_failed: exitCodes.bug,
   network_unavailable: exitCodes.notConfigured,
+  sync_not_possible: exitCodes.refused,
+  sync_failed: exitCodes.notNow,
+  sync_limit_exceeded: exitCodes.refused,
+  sync_unsafe: exitCodes.refused,
   internal: exitCodes.bug,
 };

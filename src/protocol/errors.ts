@@ -259,6 +259,26 @@ export const errorCatalog = {
     retry: 'backoff',
     meaning: 'No server answers at this address (said by the client, never by a server).',
   },
+  sync_not_possible: {
+    status: 422,
+    retry: 'never',
+    meaning: 'This checkout or sandbox cannot be synced as it is; the message says what to do (said by the client).',
+  },
+  sync_failed: {
+    status: 502,
+    retry: 'backoff',
+    meaning: 'A sync broke off; neither side is half-changed, and a repeat goes on (said by the client).',
+  },
+  sync_limit_exceeded: {
+    status: 413,
+    retry: 'never',
+    meaning: 'More is to be synced than the limits allow; the details name the biggest paths (said by the client).',
+  },
+  sync_unsafe: {
+    status: 422,
+    retry: 'never',
+    meaning: 'What came from the sandbox could harm the checkout and was refused whole (said by the client).',
+  },
   internal: { status: 500, retry: 'never', meaning: 'A bug here; the request id finds it in the log.' },
 } as const satisfies Record<string, ErrorSpec>;
 
