@@ -1,7 +1,5 @@
-/** Opens the sync engine for a checkout. */
-import type { Definition, FoundCheckout, SyncPort } from '../checkout/index.ts';
-import { CliError } from './cli-error.ts';
-import { exitCodes } from './exit-codes.ts';
+/** Opens the sync engine for a checkout, and binds it to the directory that the definition names. */
+import { type Definition, type FoundCheckout, openCheckout, pull, push, type SyncPort, status } from '../checkout/index.ts';
 
 export interface SyncTarget {
   readonly found: FoundCheckout;
@@ -10,10 +8,12 @@ export interface SyncTarget {
   readonly env: Readonly<Record<string, string | undefined>>;
 }
 
-export async function openSync(_target: SyncTarget): Promise<SyncPort> {
-  throw new CliError('This build of atoll has no sync engine.', {
-    exitCode: exitCodes.notConfigured,
-    code: 'sync_missing',
-    hint: 'Run the command with --no-sync, in the files that are in the sandbox already.',
-  });
+export async function openSync({ found, definition, stateDirectory, env }: SyncTarget): Promise<SyncPort> {
+  const checkout = await openCheckout(found.root, { env, stateDirectory });
+  const { directory } = definition;
+  return {
+    push: (sandbox, call) => push(checkout, sandbox, { ...call, directory }),
+    pull: (sandbox, call) => pull(checkout, sandbox, { ...call, directory }),
+    status: (sandbox, call = {}) => status(checkout, sandbox, { ...call, directory }),
+  };
 }
