@@ -163,10 +163,13 @@ export class CheckoutResolver {
     const { client, found, signal } = this.#options;
     const { identity, machineId } = found;
     const matching: { view: SandboxView; state: ClientState }[] = [];
+    // What another branch or commit of this machine uses is not ours, whatever its record still says.
+    const taken = this.#options.cache.sessions(this.serverUrl).filter(({ key }) => key !== this.key);
     const filter = { metadata: listFilter(identity), mine: true, limit: pageLimit, ...(signal && { signal }) };
     for await (const view of client.sandboxes.iterate(filter)) {
       const state = readClientState(view.metadata);
       if (state === undefined || view.state === 'failed' || view.state === 'deleting' || state.failure) continue;
+      if (taken.some(({ sandboxId }) => sandboxId === view.id)) continue;
       if (admitsWorktree(state, machineId, identity.worktree) && (await this.#fitsRef(state.ref))) {
         matching.push({ view, state });
       }

@@ -1,5 +1,13 @@
 /** Opens the sync engine for a checkout, and binds it to the directory that the definition names. */
-import { type Definition, type FoundCheckout, openCheckout, pull, push, type SyncPort, status } from '../checkout/index.ts';
+import {
+  type Definition,
+  type FoundCheckout,
+  openCheckout,
+  pull,
+  push,
+  type SyncPort,
+  status,
+} from '../checkout/index.ts';
 
 export interface SyncTarget {
   readonly found: FoundCheckout;
