@@ -1,4 +1,5 @@
 import type { SandboxView } from '../../protocol/index.ts';
+import { sandboxOrHere } from '../checkout-sandbox.ts';
 import type { AddCommand } from '../command-adder.ts';
 import { readableNetwork } from '../network-options.ts';
 import { readableBytes, readableFields, readablePairs, readableWhen } from '../readable.ts';
@@ -7,10 +8,10 @@ export const addInfo: AddCommand = (program, actions) => {
   program
     .command('info')
     .description('show one sandbox')
-    .argument('<sandbox>', 'id or name')
+    .argument('[sandbox]', 'id or name; without it, that of this checkout')
     .action(
-      actions.of<object, [sandbox: string]>(async (call, name) => {
-        const { view } = await call.sandbox(name);
+      actions.of<object, [sandbox?: string]>(async (call, name) => {
+        const { view } = await sandboxOrHere(call, name);
         await call.print(view, () => describeSandbox(view, call.io.nowMs()));
       }),
     );
