@@ -101,7 +101,7 @@ inside'; head -c 200000 /dev/urandom > binary; chmod -x script; ln -sfn other li
   expect(await rig.read('made\ninside')).toBe('y');
   expect(hashOf(await readFile(join(rig.root, 'binary2')))).toBe((await rig.inside('sha256sum binary2')).slice(0, 64));
   expect(await rig.push()).toMatchObject({ applied: false });
-}, 180_000);
+}, { timeout: 300_000 });
 
 test('P87, P22: a repository without a commit, a plain directory and a detached HEAD work; a bare repository says why not', async () => {
   await using rig = await CheckoutRig.make(platform);

@@ -28,7 +28,6 @@ export interface Snapshot {
 export interface SnapshotOptions {
   readonly limits: SyncLimits;
   readonly secretsPolicy: SecretsPolicy;
-  /** Of the pattern kind that is told but not decided here. */
   readonly onFiles?: (files: number, bytes: number) => void;
 }
 
@@ -44,6 +43,10 @@ interface Remembered {
 }
 
 export const emptyTree = '4b825dc642cb6eb9a060e54bf8d69288fbee4904';
+/** From here on new content goes into one pack: a file per object costs far more than the content. */
+const manyFiles = 500;
+/** What git takes for big it streams into a pack. */
+const onePack = ['-c', 'core.bigFileThreshold=1'];
 const identity = {
   GIT_AUTHOR_NAME: 'atoll',
   GIT_AUTHOR_EMAIL: 'sync@atoll.invalid',
@@ -126,7 +129,8 @@ async function recordChanges(checkout: Checkout, options: SnapshotOptions, warni
   if (secret.length > 0 && options.secretsPolicy !== 'send') {
     if (options.secretsPolicy === 'refuse') throw refuseSecrets(secret.map(nameText));
     for (const name of secret) warnings.push(`${nameText(name)} looks like a secret and is not sent (it is neither tracked nor ignored).`);
-    wanted = wanted.filter((name) => !secret.includes(name));
+    const unwanted = new Set(secret);
+    wanted = wanted.filter((name) => !unwanted.has(name));
   }
   const pointers = await largeFilePointers(checkout, wanted);
   wanted = wanted.filter((name) => !pointers.has(name));
@@ -135,7 +139,8 @@ async function recordChanges(checkout: Checkout, options: SnapshotOptions, warni
   options.onFiles?.(sized.length, sized.reduce((sum, { bytes }) => sum + bytes, 0));
   if (wanted.length > 0) {
     const stdin = Buffer.concat(wanted.flatMap((name) => [nameBytes(name), Buffer.of(0)]));
-    await git(['update-index', '--add', '--remove', '--replace', '-z', '--stdin'], shadowCall(checkout, { stdin }));
+    const words = ['update-index', '--add', '--remove', '--replace', '-z', '--stdin'];
+    await git(wanted.length > manyFiles ? [...onePack, ...words] : words, shadowCall(checkout, { stdin }));
   }
   return wanted;
 }

@@ -28,7 +28,8 @@ save() { printf '%s\\n' "$2" > "$D/$1.new" && mv "$D/$1.new" "$D/$1"; }
 snapshot() {
   rm -f "$G/index.lock"
   sg ls-files -z -o -m -d --exclude-standard > "$D/changed" || fail snapshot
-  if [ -s "$D/changed" ]; then sg update-index --add --remove --replace -z --stdin < "$D/changed" 2>"$D/said" || fail "snapshot $(head -n 1 "$D/said")"; fi
+  MANY=512m; [ "$(wc -c < "$D/changed")" -lt 20000 ] || MANY=1
+  if [ -s "$D/changed" ]; then sg -c "core.bigFileThreshold=$MANY" update-index --add --remove --replace -z --stdin < "$D/changed" 2>"$D/said" || fail "snapshot $(head -n 1 "$D/said")"; fi
   S=$(sg write-tree) || fail snapshot
 }
 roll_forward() {
