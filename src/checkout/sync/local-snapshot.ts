@@ -121,7 +121,9 @@ async function stagedTree(checkout: Checkout, memory: Remembered | undefined) {
 async function recordChanges(checkout: Checkout, options: SnapshotOptions, warnings: string[]): Promise<string[]> {
   const listed = await git(['ls-files', '-z', '-o', '-m', '-d', '--exclude-standard'], shadowCall(checkout));
   const tracked = new Set(zeroSeparated((await untrackedFree(checkout, listed.stdout.length > 0)).stdout));
-  const names = [...new Set(zeroSeparated(listed.stdout))];
+  // Where a file became a directory, what was there has to go before what is there comes.
+  const all = [...new Set(zeroSeparated(listed.stdout))];
+  const names = [...all.filter((name) => tracked.has(name)), ...all.filter((name) => !tracked.has(name))];
   const nested = names.filter((name) => name.endsWith('/'));
   for (const name of nested) warnings.push(`${nameText(name)} is a repository of its own and is not synced.`);
   let wanted = names.filter((name) => !name.endsWith('/') && !name.startsWith(stagingPrefix));
