@@ -59,10 +59,15 @@ test('P100, P106: no git inside is refused, a lost .git is healed with its files
   const pushed = await rig.push();
   expect(pushed.healed).toBe(true);
   expect(await rig.inside('git rev-parse HEAD')).toBe(head);
-  const kept = await rig.inside('for r in $(GIT_DIR=$(ls -d /var/lib/atoll-sync/*/sync.git) git for-each-ref --format="%(refname)" refs/atoll/kept); do GIT_DIR=$(ls -d /var/lib/atoll-sync/*/sync.git) git show $r:unsaved; done');
+  const kept = await rig.inside(
+    'for r in $(GIT_DIR=$(ls -d /var/lib/atoll-sync/*/sync.git) git for-each-ref --format="%(refname)" refs/atoll/kept); do GIT_DIR=$(ls -d /var/lib/atoll-sync/*/sync.git) git show $r:unsaved; done',
+  );
   expect(kept).toBe('work');
   await rig.sandbox.exec('mv /usr/bin/git /usr/bin/git-hidden');
-  await expect(rig.push()).rejects.toMatchObject({ code: 'sync_not_possible', message: expect.stringContaining('no git') });
+  await expect(rig.push()).rejects.toMatchObject({
+    code: 'sync_not_possible',
+    message: expect.stringContaining('no git'),
+  });
 });
 
 test('P110, P111: from a subdirectory it is the same checkout; hooks, filters, signing and prompts take no part', async () => {
@@ -84,7 +89,9 @@ test('P110, P111: from a subdirectory it is the same checkout; hooks, filters, s
   await rm(ran, { force: true });
   await rig.push();
   expect(await rig.inside('od -c sub/dir/a | head -1 | tr -d " "')).toBe('0000000a\\r\\n');
-  await rig.inside('printf "#!/bin/sh\\ntouch /tmp/ran\\n" > .git/hooks/post-checkout; chmod +x .git/hooks/*; printf "b\\r\\n" > sub/dir/a; git -c user.name=x -c user.email=y commit -qam inside');
+  await rig.inside(
+    'printf "#!/bin/sh\\ntouch /tmp/ran\\n" > .git/hooks/post-checkout; chmod +x .git/hooks/*; printf "b\\r\\n" > sub/dir/a; git -c user.name=x -c user.email=y commit -qam inside',
+  );
   expect(await rig.pull()).toMatchObject({ branchMoved: true });
   expect(await rig.read('sub/dir/a')).toBe('b\r\n');
   await rig.write({ 'sub/dir/b': 'more' });
@@ -100,7 +107,10 @@ test('P114, P115: limits name the biggest paths, secrets and nested repositories
     code: 'sync_limit_exceeded',
     details: { biggest: [{ path: 'big', bytes: 50_000 }, {}, {}] },
   });
-  await expect(rig.push({ secretsPolicy: 'refuse' })).rejects.toMatchObject({ code: 'sync_not_possible', details: { paths: ['.env'] } });
+  await expect(rig.push({ secretsPolicy: 'refuse' })).rejects.toMatchObject({
+    code: 'sync_not_possible',
+    details: { paths: ['.env'] },
+  });
   await mkdir(join(rig.root, 'nested'));
   await rig.git('init', '-q', 'nested');
   await rig.write({ 'nested/file': 'x' });
@@ -111,8 +121,12 @@ test('P114, P115: limits name the biggest paths, secrets and nested repositories
   expect(await rig.inside('cat .env')).toBe('KEY=1');
   await rig.push();
   expect(await rig.sandbox.files.exists('/workspace/.env')).toBe(false);
-  for (const name of ['a', 'big', '.env', '.env.example', 'nested']) await rm(join(rig.root, name), { recursive: true });
-  await expect(rig.push()).rejects.toMatchObject({ code: 'sync_not_possible', message: expect.stringContaining('suddenly empty') });
+  for (const name of ['a', 'big', '.env', '.env.example', 'nested'])
+    await rm(join(rig.root, name), { recursive: true });
+  await expect(rig.push()).rejects.toMatchObject({
+    code: 'sync_not_possible',
+    message: expect.stringContaining('suddenly empty'),
+  });
   expect(await rig.push({ allowEmpty: true })).toMatchObject({ applied: true });
 });
 

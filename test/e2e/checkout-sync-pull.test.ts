@@ -17,7 +17,9 @@ beforeAll(async () => {
 afterAll(() => platform.close());
 
 const lines = (change: Readonly<Record<number, string>> = {}) =>
-  Array.from({ length: 20 }, (_, i) => change[i] ?? `line ${i}`).join('\n').concat('\n');
+  Array.from({ length: 20 }, (_, i) => change[i] ?? `line ${i}`)
+    .join('\n')
+    .concat('\n');
 
 test('P118, P119, P121, P122, P129: what changed since the baseline is merged with what was edited meanwhile, and stays', async () => {
   await using rig = await CheckoutRig.make(platform);
@@ -25,7 +27,10 @@ test('P118, P119, P121, P122, P129: what changed since the baseline is merged wi
   const first = await rig.commit('first');
   await rig.write({ untouched: 'untracked\n' });
   await rig.push();
-  const failing = await rig.sandbox.exec(`sed -i 's/^line 2$/inside/' shared; echo made > made; echo more >> theirs; echo noise >&2; exit 3`, { cwd: '/workspace' });
+  const failing = await rig.sandbox.exec(
+    `sed -i 's/^line 2$/inside/' shared; echo made > made; echo more >> theirs; echo noise >&2; exit 3`,
+    { cwd: '/workspace' },
+  );
   expect(failing.exitCode).toBe(3);
   await rig.write({ shared: lines({ 17: 'outside' }), mine: 'edited here\n' });
   const before = await rig.localState();
@@ -87,7 +92,10 @@ test('P131: commits made inside come back as commits, repeatable, and move the b
     `echo ${name} > ${file} && git add ${file} && git -c user.name=${name} -c user.email=${name}@x commit -qm "by ${name}" && `;
   await rig.inside(`${commit('Bo', 'c')}${commit('Cy', 'a')}git rev-parse HEAD`);
   const pulled = await rig.pull();
-  expect(pulled.commits.map(({ author, subject }) => [author, subject])).toEqual([['Bo <Bo@x>', 'by Bo'], ['Cy <Cy@x>', 'by Cy']]);
+  expect(pulled.commits.map(({ author, subject }) => [author, subject])).toEqual([
+    ['Bo <Bo@x>', 'by Bo'],
+    ['Cy <Cy@x>', 'by Cy'],
+  ]);
   expect(pulled.branchMoved).toBe(true);
   expect(await rig.git('log', '--reverse', '--format=%an %s')).toBe('Ann first\nBo by Bo\nCy by Cy');
   expect(await rig.git('symbolic-ref', 'HEAD')).toBe('refs/heads/main');
@@ -119,7 +127,11 @@ test('P133: dry run, path filters, and status tell and change nothing else', asy
   await rig.push();
   expect(await status(rig.checkout, rig.sandbox)).toMatchObject({ state: 'same' });
   await rig.inside('echo 2 > x/a; echo 2 > y/b');
-  expect(await status(rig.checkout, rig.sandbox)).toMatchObject({ state: 'changed', local: [], sandbox: ['x/a', 'y/b'] });
+  expect(await status(rig.checkout, rig.sandbox)).toMatchObject({
+    state: 'changed',
+    local: [],
+    sandbox: ['x/a', 'y/b'],
+  });
   expect(await rig.pull({ dryRun: true })).toMatchObject({ applied: false, paths: ['x/a', 'y/b'] });
   expect(await rig.read('x/a')).toBe('1\n');
   expect(await rig.pull({ paths: ['x'] })).toMatchObject({ applied: true, paths: ['x/a'] });
@@ -130,26 +142,31 @@ test('P133: dry run, path filters, and status tell and change nothing else', asy
   expect(await rig.inside('cat x/a y/b')).toBe('2\n3');
 });
 
-test('P100, P126: SIGKILL at any step of an apply leaves all or nothing; the next sync finishes it', async () => {
-  await using rig = await CheckoutRig.make(platform);
-  const names = Array.from({ length: 6 }, (_, i) => `f${i}`);
-  await rig.write({ ...Object.fromEntries(names.map((name) => [name, 'old\n'])), 'dir/x': 'x\n', gone: 'g\n' });
-  await rig.commit('first');
-  await rig.push();
-  const change = (round: number) => `for f in ${names.join(' ')}; do echo ${round} > $f; done; echo ${round} > n${round}; rm -rf dir gone; mkdir gone; echo d > gone/file; git add -A; git -c user.name=k -c user.email=k@k commit -qm round${round}`;
-  for (const [round, at] of [0, 1, 4, 7, 99].entries()) {
-    await rig.inside(change(round));
-    const code = await killedPull(rig, at);
-    expect(code, 'the positive control: a step that does not come kills nobody').toBe(at === 99 ? 0 : 'SIGKILL');
-    const pushed = await rig.push();
-    expect(pushed.warnings.join() === '' && pushed.pulledFirst === null).toBe(at === 99);
-    for (const name of [...names, `n${round}`]) expect(await rig.read(name)).toBe(`${round}\n`);
-    expect(await rig.read('gone/file')).toBe('d\n');
-    expect(await rig.git('log', '-1', '--format=%s')).toBe(`round${round}`);
-    expect(await rig.git('status', '--porcelain')).toBe('');
-    expect((await readdir(join(rig.root, '.git'))).filter((name) => name.startsWith('.atoll'))).toEqual([]);
-  }
-}, { timeout: 180_000 });
+test(
+  'P100, P126: SIGKILL at any step of an apply leaves all or nothing; the next sync finishes it',
+  async () => {
+    await using rig = await CheckoutRig.make(platform);
+    const names = Array.from({ length: 6 }, (_, i) => `f${i}`);
+    await rig.write({ ...Object.fromEntries(names.map((name) => [name, 'old\n'])), 'dir/x': 'x\n', gone: 'g\n' });
+    await rig.commit('first');
+    await rig.push();
+    const change = (round: number) =>
+      `for f in ${names.join(' ')}; do echo ${round} > $f; done; echo ${round} > n${round}; rm -rf dir gone; mkdir gone; echo d > gone/file; git add -A; git -c user.name=k -c user.email=k@k commit -qm round${round}`;
+    for (const [round, at] of [0, 1, 4, 7, 99].entries()) {
+      await rig.inside(change(round));
+      const code = await killedPull(rig, at);
+      expect(code, 'the positive control: a step that does not come kills nobody').toBe(at === 99 ? 0 : 'SIGKILL');
+      const pushed = await rig.push();
+      expect(pushed.warnings.join() === '' && pushed.pulledFirst === null).toBe(at === 99);
+      for (const name of [...names, `n${round}`]) expect(await rig.read(name)).toBe(`${round}\n`);
+      expect(await rig.read('gone/file')).toBe('d\n');
+      expect(await rig.git('log', '-1', '--format=%s')).toBe(`round${round}`);
+      expect(await rig.git('status', '--porcelain')).toBe('');
+      expect((await readdir(join(rig.root, '.git'))).filter((name) => name.startsWith('.atoll'))).toEqual([]);
+    }
+  },
+  { timeout: 180_000 },
+);
 
 /** A pull in a process of its own, which kills itself when the given step of the apply begins. */
 function killedPull(rig: CheckoutRig, at: number): Promise<string | number> {
@@ -200,16 +217,30 @@ test('P132: paths that lead out of the checkout, into git or through symlinks ar
   await rig.push();
   // The sandbox's git is replaced: it answers write-tree with a tree that git itself would not make.
   const forge = async (build: string) => {
-    await rig.sandbox.files.write('/usr/local/bin/git', `#!/bin/sh
+    await rig.sandbox.files.write(
+      '/usr/local/bin/git',
+      `#!/bin/sh
 case " $* " in *" write-tree "*) cat /forged; exit 0;; esac
 exec /usr/bin/git "$@"
-`, { mode: 0o755 });
+`,
+      { mode: 0o755 },
+    );
     const made = await rig.sandbox.exec(hostileTree(build));
     expect(made).toMatchObject({ exitCode: 0 });
   };
   const raw = (mode: string, name: string) =>
     `{ git cat-file tree HEAD^{tree} 2>/dev/null || true; printf '${mode} ${name}\\0'; echo $B | sed 's/../\\\\x&/g' | xargs -0 printf '%b' | head -c 20; } > /raw; git hash-object -w -t tree --literally /raw > /forged`;
-  for (const [mode, name] of [['100644', '..'], ['100644', '.git'], ['100644', '.GIT'], ['100644', 'git~1'], ['100644', '.g\\342\\200\\214it'], ['100644', 'x/../../y'], ['100644', '/abs'], ['100644', '.git\\\\config'], ['100644', '.git ']] as const) {
+  for (const [mode, name] of [
+    ['100644', '..'],
+    ['100644', '.git'],
+    ['100644', '.GIT'],
+    ['100644', 'git~1'],
+    ['100644', '.g\\342\\200\\214it'],
+    ['100644', 'x/../../y'],
+    ['100644', '/abs'],
+    ['100644', '.git\\\\config'],
+    ['100644', '.git '],
+  ] as const) {
     await forge(raw(mode, name));
     const outcome = await rig.pull({ allowEmpty: true }).catch((error: unknown) => error);
     expect(outcome, name).toMatchObject({ code: 'sync_unsafe' });
@@ -243,16 +274,23 @@ test('P132, P120: symlinked parents, sizes, counts, a sudden emptiness and a bro
   expect(await rig.pull()).toMatchObject({ applied: true, files: 6 });
   await rig.push();
   await rig.inside('rm -rf -- a big n? .gitignore');
-  await expect(rig.pull()).rejects.toMatchObject({ code: 'sync_not_possible', message: expect.stringContaining('suddenly empty') });
+  await expect(rig.pull()).rejects.toMatchObject({
+    code: 'sync_not_possible',
+    message: expect.stringContaining('suddenly empty'),
+  });
   expect(await rig.read('a')).toBe('a\n');
   await rig.inside('echo back > a');
-  await rig.sandbox.files.write('/usr/local/bin/git', `#!/bin/sh
+  await rig.sandbox.files.write(
+    '/usr/local/bin/git',
+    `#!/bin/sh
 case " $* " in *" pack-objects "*) echo PACKgarbage; echo noise >&2; exit 0;; esac
 echo noise >&2
 exec /usr/bin/git "$@"
-`, { mode: 0o755 });
+`,
+    { mode: 0o755 },
+  );
   await expect(rig.pull()).rejects.toMatchObject({ code: 'sync_unsafe' });
   expect(await rig.read('a')).toBe('a\n');
   await rig.sandbox.exec('rm /usr/local/bin/git');
   expect(await rig.pull()).toMatchObject({ applied: true });
-  });
+});
