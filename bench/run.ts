@@ -30,6 +30,7 @@ import { portsRow } from './rows/ports.ts';
 import { processMemoryRow, processRow } from './rows/process.ts';
 import { recoveryRow } from './rows/recovery.ts';
 import { sessionsRow } from './rows/sessions.ts';
+import { syncRow } from './rows/sync.ts';
 import { terminalsRow } from './rows/terminals.ts';
 import { layersDirectoryOf } from './start.ts';
 import { describeMachine } from './system.ts';
@@ -56,6 +57,7 @@ const rows: readonly Row[] = [
   branchesRow,
   layersRow,
   e2bRow,
+  syncRow,
 ];
 
 await main();

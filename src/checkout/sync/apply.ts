@@ -91,7 +91,10 @@ export async function applyChanges(
 /** Ends what a killed process began. Answers whether there was something. */
 export async function recoverApply(checkout: Checkout): Promise<{ readonly warnings: readonly string[] } | undefined> {
   const text = await readFile(journalPath(checkout), 'utf8').catch(() => undefined);
-  if (text === undefined) return undefined;
+  if (text === undefined) {
+    await removeStaging(checkout);
+    return undefined;
+  }
   const journal = JSON.parse(text) as Journal;
   if (journal.direction === 'back') {
     await goBack(checkout, journal, journal.steps.length);
@@ -277,6 +280,14 @@ async function finishApply(checkout: Checkout, journal: Journal): Promise<void> 
 async function endJournal(checkout: Checkout, { staging }: Journal): Promise<void> {
   await rm(journalPath(checkout), { force: true });
   await rm(staging, { recursive: true, force: true });
+}
+
+/** Without a journal a staging folder is what a killed process had prepared and not begun. */
+async function removeStaging({ gitDirectory, root }: Checkout): Promise<void> {
+  for (const folder of gitDirectory === undefined ? [root] : [root, gitDirectory]) {
+    const left = (await readdir(folder)).filter((name) => name.startsWith(stagingPrefix));
+    for (const name of left) await rm(join(folder, name), { recursive: true, force: true });
+  }
 }
 
 function isThere(path: string): Promise<boolean> {

@@ -13,7 +13,6 @@ const fileModes = new Set(['100644', '100755', '120000']);
 const nameLimitBytes = 4_000;
 const linkLimitBytes = 4_095;
 /** Characters that HFS+ leaves out when it compares names. */
-// biome-ignore lint/suspicious/noMisleadingCharacterClass: each is one of the characters.
 const ignoredCharacters = /[\u200c-\u200f\u202a-\u202e\u206a-\u206f\ufeff]/g;
 
 /** Refuses whole, with every bad path named, or answers the changes that may be made; submodules are left out. */

@@ -28,7 +28,6 @@ export interface Snapshot {
 export interface SnapshotOptions {
   readonly limits: SyncLimits;
   readonly secretsPolicy: SecretsPolicy;
-  /** Of the pattern kind that is told but not decided here. */
   readonly onFiles?: (files: number, bytes: number) => void;
 }
 
@@ -44,6 +43,10 @@ interface Remembered {
 }
 
 export const emptyTree = '4b825dc642cb6eb9a060e54bf8d69288fbee4904';
+/** From here on new content goes into one pack: a file per object costs far more than the content. */
+const manyFiles = 500;
+/** What git takes for big it streams into a pack. */
+const onePack = ['-c', 'core.bigFileThreshold=1'];
 const identity = {
   GIT_AUTHOR_NAME: 'atoll',
   GIT_AUTHOR_EMAIL: 'sync@atoll.invalid',
@@ -129,7 +132,9 @@ async function stagedTree(checkout: Checkout, memory: Remembered | undefined) {
 async function recordChanges(checkout: Checkout, options: SnapshotOptions, warnings: string[]): Promise<string[]> {
   const listed = await git(['ls-files', '-z', '-o', '-m', '-d', '--exclude-standard'], shadowCall(checkout));
   const tracked = new Set(zeroSeparated((await untrackedFree(checkout, listed.stdout.length > 0)).stdout));
-  const names = [...new Set(zeroSeparated(listed.stdout))];
+  // Where a file became a directory, what was there has to go before what is there comes.
+  const all = [...new Set(zeroSeparated(listed.stdout))];
+  const names = [...all.filter((name) => tracked.has(name)), ...all.filter((name) => !tracked.has(name))];
   const nested = names.filter((name) => name.endsWith('/'));
   for (const name of nested) warnings.push(`${nameText(name)} is a repository of its own and is not synced.`);
   let wanted = names.filter((name) => !name.endsWith('/') && !name.startsWith(stagingPrefix));
@@ -138,7 +143,8 @@ async function recordChanges(checkout: Checkout, options: SnapshotOptions, warni
     if (options.secretsPolicy === 'refuse') throw refuseSecrets(secret.map(nameText));
     for (const name of secret)
       warnings.push(`${nameText(name)} looks like a secret and is not sent (it is neither tracked nor ignored).`);
-    wanted = wanted.filter((name) => !secret.includes(name));
+    const unwanted = new Set(secret);
+    wanted = wanted.filter((name) => !unwanted.has(name));
   }
   const pointers = await largeFilePointers(checkout, wanted);
   wanted = wanted.filter((name) => !pointers.has(name));
@@ -150,7 +156,8 @@ async function recordChanges(checkout: Checkout, options: SnapshotOptions, warni
   );
   if (wanted.length > 0) {
     const stdin = Buffer.concat(wanted.flatMap((name) => [nameBytes(name), Buffer.of(0)]));
-    await git(['update-index', '--add', '--remove', '--replace', '-z', '--stdin'], shadowCall(checkout, { stdin }));
+    const words = ['update-index', '--add', '--remove', '--replace', '-z', '--stdin'];
+    await git(wanted.length > manyFiles ? [...onePack, ...words] : words, shadowCall(checkout, { stdin }));
   }
   return wanted;
 }

@@ -84,7 +84,7 @@ function localState(checkout: Checkout, options: PushOptions): Promise<Snapshot>
 interface Known {
   readonly record: SyncRecord | undefined;
   readonly pushed: string | null;
-  /** Of the snapshot that was pushed last, if it is here. */
+  /** What its working tree was when it was last seen, as far as that is here. */
   readonly tree: string | undefined;
   readonly commits: readonly string[];
 }
@@ -93,7 +93,8 @@ interface Known {
 async function whatSandboxHas(checkout: Checkout, side: SandboxSide, record: SyncRecord | undefined): Promise<Known> {
   const ours = record === undefined ? [] : await knownCommits(checkout, [record.pushed, record.base, record.seen]);
   if (record !== undefined && ours.includes(record.pushed)) {
-    return { record, pushed: record.pushed, tree: record.pushedTree, commits: ours };
+    const tree = record.seen === record.base ? record.pushedTree : record.seenTree;
+    return { record, pushed: record.pushed, tree, commits: ours };
   }
   const answer = await side.run(probeScript, []);
   if (answer.error === 'fresh' || answer.error === 'lost-git') {
