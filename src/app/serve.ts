@@ -20,6 +20,7 @@ import { Closing } from './closing.ts';
 import { DataDirectory, defaultDataDirectory } from './data-directory.ts';
 import { deliverByHttp } from './deliver-by-http.ts';
 import {
+  aptFromEnvironment,
   faultsFromEnvironment,
   layersFromEnvironment,
   resolversFromEnvironment,
@@ -195,9 +196,9 @@ export function resolverOption(): Pick<SandboxNodeOptions, 'resolver'> {
   return servers === undefined ? {} : { resolver: { servers } };
 }
 
-export function layersOption(): { layersDirectory?: string } {
+export function layersOption(): Pick<SandboxNodeOptions, 'layersDirectory' | 'aptDirectory'> {
   const layersDirectory = layersFromEnvironment();
-  return layersDirectory === undefined ? {} : { layersDirectory };
+  return { aptDirectory: aptFromEnvironment(), ...(layersDirectory !== undefined && { layersDirectory }) };
 }
 
 async function listen(server: ReturnType<typeof createHttpServer>, options: ServeOptions): Promise<{ url: string }> {

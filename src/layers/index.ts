@@ -4,3 +4,15 @@ export type { DriverKind, ForkKind, Layer, LayerStore, LiveFreeze, Trees, Usage,
 export { defaultPoolSizes, type PoolSizes } from './loop-pool.ts';
 export { type OpenLayerStoreOptions, openLayerStore } from './open-layer-store.ts';
 export { probeStorage, type StorageFinding, type StorageKind } from './probe-storage.ts';
+export { AptPackages, type ResolvedPackage, type ResolvedPackages } from './templates/apt-packages.ts';
+export { baseName, baseRecipe } from './templates/base-recipe.ts';
+export { type BuildPlan, debianDefaults, describeStep, type PlanStep } from './templates/build-plan.ts';
+export { definitionLimits, parseDefinition } from './templates/definition.ts';
+export {
+  layerNameOf,
+  type TemplateManifest,
+  templateDefaults,
+  templateIdOf,
+  templateName,
+} from './templates/manifest.ts';
+export { TemplateStore, type TemplatesInUse } from './templates/template-store.ts';

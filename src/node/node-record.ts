@@ -7,7 +7,8 @@ import { readFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { z } from 'zod';
 import { type PreparedFile, prepareFile } from '../base/index.ts';
-import type { NodeSandbox } from '../protocol/index.ts';
+import { templateDefaults } from '../layers/index.ts';
+import { idSchema, type NodeSandbox } from '../protocol/index.ts';
 import { markSchema, settingsSchema, specSchema } from './order-schemas.ts';
 import { overlaySlots, slotsFileName } from './settings-slots.ts';
 
@@ -26,6 +27,8 @@ const recordSchema = z.strictObject({
   /** Names in the layers directory, uppermost first. */
   layers: z.array(z.string().regex(/^[A-Za-z0-9_-]+$/)).min(1),
   usrLayers: z.array(z.string().startsWith('/')),
+  /** What it was made from, as it was then: its name may lead elsewhere since. Absent: the `host` template. */
+  template: templateDefaults.extend({ id: idSchema('template') }).optional(),
   slot: z.int().nonnegative(),
   bootId: z.string(),
   life: z.union([

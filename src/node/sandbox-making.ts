@@ -2,7 +2,6 @@
 import { rename } from 'node:fs/promises';
 import { type Clock, type FaultPoints, type Logger, syncDirectory } from '../base/index.ts';
 import type { InitClient } from '../execution/index.ts';
-import type { HostTemplate } from '../layers/index.ts';
 import type { CreateSandboxOrder, SandboxId } from '../protocol/index.ts';
 import { deadlineOf } from './deadline.ts';
 import type { NodePaths } from './node-paths.ts';
@@ -10,11 +9,11 @@ import { type NodeRecord, writeRecord } from './node-record.ts';
 import { writeMetadata, writeOwnNames } from './sandbox-files.ts';
 import type { SandboxLives } from './sandbox-lives.ts';
 import type { SpareDirectories } from './spare-directories.ts';
+import type { Foundation } from './templates/sandbox-templates.ts';
 
 export interface SandboxMakingParts {
   readonly paths: NodePaths;
   readonly lives: SandboxLives;
-  readonly template: HostTemplate;
   readonly spares: SpareDirectories;
   readonly clock: Clock;
   readonly faults: FaultPoints;
@@ -29,16 +28,18 @@ export class SandboxMaking {
   }
 
   /** The rename at the end is the commit: before it, everything is removed again, by us or by the next start of the node. */
-  async make(order: CreateSandboxOrder, slot: number): Promise<{ record: NodeRecord; client: InitClient }> {
-    const { paths, lives, template, spares, clock, faults } = this.#parts;
+  async make(
+    order: CreateSandboxOrder,
+    { slot, foundation }: { readonly slot: number; readonly foundation: Foundation },
+  ): Promise<{ record: NodeRecord; client: InitClient }> {
+    const { paths, lives, spares, clock, faults } = this.#parts;
     const { sandboxId, generation, version, mark, spec, settings } = order;
-    const { layers, usrLayers } = await template.ensure();
+    const { layers, usrLayers, template } = foundation;
     const record: NodeRecord = {
       format: 1,
       ...{ mark, spec, generation, version, settings, slot },
       deadlineBootMs: deadlineOf(settings, clock),
-      layers: layers.map((path) => path.slice(paths.layers.length + 1)),
-      usrLayers: [...usrLayers],
+      ...{ layers, usrLayers, ...(template !== undefined && { template }) },
       bootId: clock.bootId,
       life: { kind: 'running' },
     };

@@ -12,7 +12,6 @@ import { join } from 'node:path';
 import { AtMost, type Clock, KeyedMutex, type Logger, noFaults, silentLogger, syncDirectory } from '../base/index.ts';
 import { exec, findRun, type InitClient } from '../execution/index.ts';
 import { listListeningSockets } from '../isolation/index.ts';
-import { HostTemplate } from '../layers/index.ts';
 import {
   type ApplySettingsOrder,
   type CreateSandboxOrder,
@@ -52,9 +51,11 @@ import { SandboxProcesses, type SandboxProcessesOptions } from './sandbox-proces
 import { SandboxTerminals } from './sandbox-terminals.ts';
 import { SettingsFiles } from './settings-files.ts';
 import { SpareDirectories } from './spare-directories.ts';
+import { hostName, SandboxTemplates } from './templates/sandbox-templates.ts';
+import { runStartCommand } from './templates/start-command.ts';
+import { withTemplate } from './templates/template-orders.ts';
 
 const defaultCapacity = 1_000;
-const templateName = 'host';
 /** Lives that ended by themselves and are being recorded. */
 const endsAtOnce = 16;
 
@@ -91,6 +92,7 @@ export class SandboxNode implements NodeApi {
     listening: (sandboxId, options) => listListeningSockets(this.#parts.cgroups.groupOf(sandboxId), options),
   });
   readonly terminals: SandboxTerminals;
+  readonly templates: SandboxTemplates;
   readonly #background = new Set<Promise<void>>();
   #creating = 0;
   #closing: Promise<void> | undefined;
@@ -107,9 +109,18 @@ export class SandboxNode implements NodeApi {
     this.#making = new SandboxMaking({
       paths: this.#paths,
       lives: this.#lives,
-      template: new HostTemplate({ directory: this.#paths.layers }),
       spares: this.#spares,
       clock: this.#clock,
+      faults: this.#faults,
+      log: this.#log,
+    });
+    this.templates = new SandboxTemplates({
+      ...parts,
+      lives: this.#lives,
+      slots: this.#slots,
+      records: () => [...this.#sandboxes.values()].map(({ record }) => record),
+      aptDirectory: options.aptDirectory,
+      nodeProgram: options.nodeProgram ?? process.execPath,
       faults: this.#faults,
       log: this.#log,
     });
@@ -147,7 +158,7 @@ export class SandboxNode implements NodeApi {
       nodeId: this.#parts.identity.nodeId,
       version: this.#parts.options.version,
       bootId: this.#clock.bootId,
-      templates: [templateName],
+      templates: [hostName],
       capacity: { sandboxes: this.#capacity },
     };
   }
@@ -166,7 +177,13 @@ export class SandboxNode implements NodeApi {
     return this.#change(order, async () => {
       const known = this.#sandboxes.get(order.sandboxId);
       if (decideCreate(known?.record, order) === 'repeat') return viewOf(known!.record);
-      return await this.#createLocked(order);
+      const view = await this.#createLocked(order);
+      const sandbox = this.#get(order.sandboxId);
+      await runStartCommand(sandbox.record, this).catch(async (error: unknown) => {
+        await this.#deleteLocked(order.sandboxId, sandbox);
+        throw error;
+      });
+      return view;
     });
   }
 
@@ -174,7 +191,13 @@ export class SandboxNode implements NodeApi {
     return this.#change(order, async () => {
       const sandbox = this.#get(order.sandboxId);
       if (decideStart(sandbox.record, order) === 'repeat') return viewOf(sandbox.record);
-      return await this.#startLocked(sandbox, order);
+      const view = await this.#startLocked(sandbox, order);
+      await runStartCommand(sandbox.record, this).catch(async (error: unknown) => {
+        await this.#lives.clear(order.sandboxId);
+        await this.#endLocked(sandbox, { reason: 'requested' });
+        throw error;
+      });
+      return view;
     });
   }
 
@@ -228,7 +251,7 @@ export class SandboxNode implements NodeApi {
     admitExec(record, order);
     if (client === undefined) throw new PlatformError('sandbox_unavailable', 'The sandbox is ending; nothing ran.');
     const context = { client, clock: this.#clock, sandboxEnv: record.spec.env, token: record.settings.leaseToken };
-    return await exec(context, order, signal);
+    return await exec(context, withTemplate(record, order), signal);
   }
 
   async findRun(order: LifeOrder & { readonly runId: string }): Promise<RunReport> {
@@ -273,16 +296,14 @@ export class SandboxNode implements NodeApi {
 
   async #createLocked(order: CreateSandboxOrder): Promise<NodeSandbox> {
     const { sandboxId } = order;
-    if (order.spec.template !== templateName) {
-      throw new PlatformError('template_not_found', `This node has no template "${order.spec.template}".`);
-    }
     if (this.#sandboxes.size + this.#creating >= this.#capacity) {
       throw new PlatformError('limit_exceeded', `This node holds ${this.#capacity} sandboxes and takes no more.`);
     }
+    const foundation = await this.templates.foundation({ teamId: order.mark.teamId, name: order.spec.template });
     const slot = this.#slots.take();
     this.#creating++;
     try {
-      const sandbox = await this.#making.make(order, slot);
+      const sandbox = await this.#making.make(order, { slot, foundation });
       this.#sandboxes.set(sandboxId, sandbox);
       this.#follow(sandbox);
       await this.#faults.hit('node-create-before-answer');
@@ -292,6 +313,7 @@ export class SandboxNode implements NodeApi {
       throw error;
     } finally {
       this.#creating--;
+      foundation.release();
     }
   }
 
@@ -367,6 +389,7 @@ export class SandboxNode implements NodeApi {
     await this.#lives.removeTree(trash).catch((error: unknown) => {
       this.#log.warn('Deleted files are left in the trash until the node starts again.', { sandboxId, error });
     });
+    if (record.template !== undefined) this.#inBackground(this.templates.collect());
   }
 
   #publishEnd(record: NodeRecord, end: { readonly reason: EndReason; readonly atMs: number }): void {
@@ -411,12 +434,14 @@ export class SandboxNode implements NodeApi {
       this.#follow(sandbox);
       this.#resume({ sandboxId: mark.sandboxId, generation });
     }
+    await this.templates.open();
     for (const path of found.trash) this.#inBackground(this.#lives.removeTree(path));
   }
 
   async #close(): Promise<void> {
     this.#feed.close();
     this.#ports.close();
+    await this.templates.close();
     await Promise.all(this.#background);
     await Promise.all([...this.#sandboxes.keys()].map((sandboxId) => this.#sandboxLock.run(sandboxId, async () => {})));
     await Promise.all([this.#processes.close(), this.terminals.close()]);

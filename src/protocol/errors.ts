@@ -21,6 +21,37 @@ export const errorCatalog = {
   },
   user_not_usable: { status: 400, retry: 'never', meaning: 'No such user in the sandbox; nothing ran.' },
   template_not_found: { status: 404, retry: 'never', meaning: 'No such template.' },
+  template_not_built: {
+    status: 409,
+    retry: 'never',
+    meaning: 'The template comes with the platform but is not built on this node yet; the details name the command.',
+  },
+  template_start_failed: {
+    status: 422,
+    retry: 'never',
+    meaning: 'The start command of the template ended or was not ready in time; the sandbox was taken back.',
+  },
+  build_not_found: { status: 404, retry: 'never', meaning: 'No such build of a template, or it is no longer kept.' },
+  invalid_definition: {
+    status: 400,
+    retry: 'never',
+    meaning: 'The definition of a template cannot be used; the details have line and column.',
+  },
+  packages_unavailable: {
+    status: 422,
+    retry: 'never',
+    meaning: 'The packages of a template could not be found, verified or brought from the sources of the machine.',
+  },
+  build_step_failed: {
+    status: 422,
+    retry: 'never',
+    meaning: 'A step of a template ended with a failure; the log of the build tells it. Nothing of the build is left.',
+  },
+  build_cancelled: {
+    status: 409,
+    retry: 'never',
+    meaning: 'The build was cancelled, or its node ended; nothing is left.',
+  },
   unauthenticated: { status: 401, retry: 'never', meaning: 'The key is missing, unknown, expired or revoked.' },
   forbidden: { status: 403, retry: 'never', meaning: 'The key is good, but its scopes do not allow this.' },
   route_not_found: { status: 404, retry: 'never', meaning: 'There is no such path in this API.' },

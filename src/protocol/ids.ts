@@ -25,6 +25,9 @@ export const idPrefixes = {
   checkpoint: 'chk',
   layer: 'lyr',
   writable: 'wrt',
+  template: 'tpl',
+  build: 'bld',
+  context: 'ctx',
 } as const;
 
 export type IdKind = keyof typeof idPrefixes;
@@ -44,6 +47,9 @@ export type TerminalId = Id<'terminal'>;
 export type CheckpointId = Id<'checkpoint'>;
 export type LayerId = Id<'layer'>;
 export type WritableId = Id<'writable'>;
+export type TemplateId = Id<'template'>;
+export type BuildId = Id<'build'>;
+export type ContextId = Id<'context'>;
 
 const alphabet = 'abcdefghijklmnopqrstuvwxyz0123456789';
 const randomPartLength = 20;

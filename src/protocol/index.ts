@@ -3,7 +3,9 @@ export { addressRange, isWithin, rangeText } from './address-ranges.ts';
 export type { ErrorBody, ErrorCode, ErrorSpec, PlatformErrorOptions } from './errors.ts';
 export { errorCatalog, isErrorCode, isPlatformError, PlatformError } from './errors.ts';
 export type {
+  BuildId,
   CheckpointId,
+  ContextId,
   Id,
   IdKind,
   KeyId,
@@ -17,6 +19,7 @@ export type {
   SandboxId,
   SessionId,
   TeamId,
+  TemplateId,
   TerminalId,
   TokenId,
   UserId,
@@ -117,6 +120,21 @@ export type {
   StartSessionProcessOrder,
 } from './node-sessions.ts';
 export { sessionEndReasons } from './node-sessions.ts';
+export type {
+  AppendContextOrder,
+  BuildFailure,
+  BuildItem,
+  BuildOrder,
+  BuildTemplateOrder,
+  NodeBuild,
+  NodeTemplate,
+  NodeTemplates,
+  TemplateDefaults,
+  TemplateOrder,
+  TemplateReadiness,
+  TemplateSource,
+  TemplateStart,
+} from './node-templates.ts';
 export type {
   ChangeTerminalOrder,
   DestroyTerminalOrder,

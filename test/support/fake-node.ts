@@ -25,9 +25,10 @@ import {
 } from '../../src/protocol/index.ts';
 import { FakeProcesses } from './fake-processes.ts';
 import { FakeSessions } from './fake-sessions.ts';
+import { noTemplates } from './fake-templates.ts';
 import { FakeTerminals } from './fake-terminals.ts';
 
-type Call = Exclude<keyof NodeApi, 'watch' | 'followProcess' | 'terminals'>;
+type Call = Exclude<keyof NodeApi, 'watch' | 'followProcess' | 'terminals' | 'templates'>;
 
 /** What happens to the next call of a kind. */
 interface Mishap {
@@ -245,6 +246,7 @@ export class FakeNode implements NodeApi {
     openPort: async () => Promise.reject(new PlatformError('port_not_open', 'Nothing answers there.')),
   };
   readonly terminals = new FakeTerminals();
+  readonly templates = noTemplates;
 
   /** Files are not in this fake; a test puts what it needs in their place. */
   fileAction: NodeApi['fileAction'] = noFiles;
