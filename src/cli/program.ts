@@ -31,6 +31,7 @@ import { addSh } from './commands/sh.ts';
 import { addStart } from './commands/start.ts';
 import { addStop } from './commands/stop.ts';
 import { addTeams } from './commands/teams.ts';
+import { addTemplate } from './commands/template.ts';
 import { addTerminals } from './commands/terminals.ts';
 import { addTokens } from './commands/tokens.ts';
 import { addTunnel } from './commands/tunnel.ts';
@@ -59,6 +60,7 @@ const commands: readonly AddCommand[] = [
   addTerminals,
   addCp,
   addFiles,
+  addTemplate,
   addLs,
   addInfo,
   addStop,

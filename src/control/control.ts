@@ -23,6 +23,7 @@ import { SandboxLives } from './sandbox-lives.ts';
 import { SandboxRecords } from './sandbox-records.ts';
 import { Sandboxes } from './sandboxes.ts';
 import { Sessions } from './sessions.ts';
+import { Templates } from './templates.ts';
 import { Terminals } from './terminals.ts';
 import { type Deliver, Webhooks } from './webhooks.ts';
 import { Who } from './who.ts';
@@ -49,6 +50,7 @@ export class Control {
   readonly sessions: Sessions;
   readonly ports: Ports;
   readonly terminals: Terminals;
+  readonly templates: Templates;
   readonly leases: Leases;
   readonly who: Who;
   readonly events: Events;
@@ -80,6 +82,7 @@ export class Control {
     this.sessions = new Sessions(context, { records, mutations, gate });
     this.ports = new Ports(context, { records, mutations, gate });
     this.terminals = new Terminals(context, { records, mutations, gate });
+    this.templates = new Templates(context, { mutations });
     this.#keeper = new LeaseKeeper(context, { grants, gate });
     this.leases = new Leases(context, { records, mutations, keeper: this.#keeper });
     this.who = new Who(context, { mutations, records });

@@ -181,6 +181,8 @@ export { processLimits } from './routes/processes.ts';
 export type { SandboxView } from './routes/sandboxes.ts';
 export type { SessionExecResult, SessionView } from './routes/sessions.ts';
 export { sessionLimits } from './routes/sessions.ts';
+export type { BuildLogItem, BuildView, TemplateView } from './routes/templates.ts';
+export { templateLimits } from './routes/templates.ts';
 export type { TerminalMessage, TerminalRequest, TerminalView } from './routes/terminals.ts';
 export { terminalKeyProtocol, terminalLimits, terminalProtocol, terminalRequest } from './routes/terminals.ts';
 export type { KeyView } from './routes/who.ts';

@@ -111,6 +111,8 @@ export interface NodeTemplates {
   getBuild(order: BuildOrder): Promise<NodeBuild>;
   /** Everything after the item `after`, then what comes, until the build has ended. */
   followBuild(order: BuildOrder & { readonly after: number }, signal: AbortSignal): AsyncIterable<BuildItem>;
+  /** What there is now of that. */
+  readBuild(order: BuildOrder & { readonly after: number }): Promise<readonly BuildItem[]>;
   /** Ends a build that runs; of one that has ended: changes nothing. */
   cancelBuild(order: BuildOrder): Promise<NodeBuild>;
   /** A tar of the files that `copy` steps take, piece by piece. Answers with how much there is. */

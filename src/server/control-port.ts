@@ -23,6 +23,7 @@ import type {
 import type { PortsPort } from './ports-port.ts';
 import type { ProcessesPort } from './processes-port.ts';
 import type { SessionsPort } from './sessions-port.ts';
+import type { TemplatesPort } from './templates-port.ts';
 import type { TerminalsPort } from './terminals-port.ts';
 
 type Routes = typeof routes;
@@ -183,6 +184,7 @@ export interface ControlPort {
   readonly sessions: SessionsPort;
   readonly ports: PortsPort;
   readonly terminals: TerminalsPort;
+  readonly templates: TemplatesPort;
   readonly leases: {
     /** `signal`: the waiter gives up. */
     acquire(

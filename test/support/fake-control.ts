@@ -14,6 +14,7 @@ import {
 import type { ControlPort } from '../../src/server/index.ts';
 import { FakeControlFiles } from './fake-files.ts';
 import { fakeControlPorts } from './fake-ports.ts';
+import { noTemplateCalls } from './fake-templates.ts';
 
 export function testId<Kind extends IdKind>(kind: Kind, name: string): Id<Kind> {
   return `${idPrefixes[kind]}${name.padEnd(20, '0')}` as Id<Kind>;
@@ -298,6 +299,8 @@ export class FakeControl implements ControlPort {
     destroy: async (...args) => this.#note('destroyTerminal', ...args),
     attach: async (caller, address) => this.#noTerminal('attachTerminal', caller, address),
   };
+
+  readonly templates = noTemplateCalls;
 
   #noTerminal(name: string, ...given: readonly unknown[]): never {
     this.#note(name, ...given);

@@ -9,6 +9,7 @@ export function templateClient(calls: NodeCalls): NodeTemplates {
     build: (order) => calls.order('buildTemplate', order),
     getBuild: (order) => calls.ask('getBuild', order),
     followBuild: (order, signal) => readItems(() => calls.stream('followBuild', order, signal), signal),
+    readBuild: (order) => calls.ask('readBuild', order),
     cancelBuild: (order) => calls.order('cancelBuild', order),
     appendContext: (order) => calls.order('appendContext', { ...order, bytes: base64Of(order.bytes) }),
     list: (order) => calls.ask('listTemplates', order),

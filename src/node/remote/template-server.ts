@@ -6,6 +6,7 @@ import { parseOrder } from './serve-call.ts';
 
 const teamId = z.string();
 const buildOrder = z.strictObject({ teamId, buildId: idSchema('build') });
+const fromOrder = buildOrder.extend({ after: z.int().nonnegative() });
 const templateOrder = z.strictObject({ teamId, name: z.string() });
 const startOrder = buildOrder.extend({
   name: z.string(),
@@ -25,6 +26,7 @@ const contextOrder = z.strictObject({
 export const templateCalls: Readonly<Record<string, Call>> = {
   buildTemplate: ({ templates }, order) => templates.build(parseOrder(startOrder, order)),
   getBuild: ({ templates }, order) => templates.getBuild(parseOrder(buildOrder, order)),
+  readBuild: ({ templates }, order) => templates.readBuild(parseOrder(fromOrder, order)),
   cancelBuild: ({ templates }, order) => templates.cancelBuild(parseOrder(buildOrder, order)),
   appendContext: ({ templates }, order) => templates.appendContext(parseOrder(contextOrder, order)),
   listTemplates: ({ templates }, order) => templates.list(parseOrder(z.strictObject({ teamId }), order)),
@@ -33,6 +35,5 @@ export const templateCalls: Readonly<Record<string, Call>> = {
 };
 
 export const templateStreams: Readonly<Record<string, Stream>> = {
-  followBuild: ({ templates }, order, over) =>
-    templates.followBuild(parseOrder(buildOrder.extend({ after: z.int().nonnegative() }), order), over),
+  followBuild: ({ templates }, order, over) => templates.followBuild(parseOrder(fromOrder, order), over),
 };

@@ -161,6 +161,11 @@ export class SandboxTemplates implements NodeTemplates {
     yield* log.follow(order.after, signal);
   }
 
+  async readBuild(order: BuildOrder & { readonly after: number }): Promise<readonly BuildItem[]> {
+    const { items } = await this.#builds.get(order);
+    return items.filter(({ sequence }) => sequence > order.after);
+  }
+
   cancelBuild(order: BuildOrder): Promise<NodeBuild> {
     return this.#builds.cancel(order);
   }

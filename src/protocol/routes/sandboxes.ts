@@ -68,6 +68,8 @@ export const createSandbox = defineRoute({
   errors: [
     'name_taken',
     'template_not_found',
+    'template_not_built',
+    'template_start_failed',
     'limit_exceeded',
     'node_unavailable',
     'outcome_unknown',
