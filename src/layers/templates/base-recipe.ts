@@ -13,6 +13,9 @@ const packages = [
   'curl',
   'git',
   'less',
+  // What Node needs.
+  'libatomic1',
+  'libstdc++6',
   'ncurses-bin',
   'passwd',
   'procps',

@@ -102,9 +102,12 @@ export function parseDefinition(text: string): BuildPlan {
   }
   const parsed = definition.safeParse(data);
   if (!parsed.success) {
-    const issue = deepest(parsed.error.issues[0]!);
+    const issue = deepest(parsed.error.issues[0]!, (path) => document.hasIn(path));
     const where = issue.path.length === 0 ? '' : `${issue.path.join('.')}: `;
-    throw refusal(`${where}${issue.message}`, place(offsetOf(document, issue.path)));
+    throw refusal(
+      `${where}${issue.message}`,
+      place(offsetOf(document, [...issue.path, ...(issue.keys?.slice(0, 1) ?? [])])),
+    );
   }
   if (parsed.data.packages !== undefined && parsed.data.from !== 'debian') {
     const message = 'packages: only a template from "debian" takes packages; in others, install them in a step.';
@@ -116,15 +119,23 @@ export function parseDefinition(text: string): BuildPlan {
 interface Issue {
   readonly path: readonly PropertyKey[];
   readonly message: string;
+  /** That are unknown. */
+  readonly keys?: readonly string[];
 }
 
-/** Of a choice of forms, the refusal of the form that came nearest says more than "none fits". */
-function deepest(issue: z.core.$ZodIssue): Issue {
-  if (issue.code !== 'invalid_union') return issue;
-  const inner = issue.errors
-    .flatMap((form) => form.map((one) => deepest({ ...one, path: [...issue.path, ...one.path] } as z.core.$ZodIssue)))
-    .filter(({ path }) => path.length > issue.path.length + 1);
-  return inner[0] ?? { path: issue.path, message: issue.message };
+/** Of a choice of forms, what is wrong deepest within what was written says more than "none fits". */
+function deepest(issue: z.core.$ZodIssue, isWritten: (path: readonly PropertyKey[]) => boolean): Issue {
+  const own = issue.path.length;
+  const about = leavesOf(issue).filter(
+    ({ path }) => path.length > own && (isWritten(path) || (path.length > own + 1 && isWritten(path.slice(0, -1)))),
+  );
+  return about.reduce<Issue>((best, one) => (one.path.length > best.path.length ? one : best), issue);
+}
+
+function leavesOf(issue: z.core.$ZodIssue): Issue[] {
+  if (issue.code !== 'invalid_union') return [issue];
+  const inner = issue.errors.flat().map((one) => ({ ...one, path: [...issue.path, ...one.path] }) as z.core.$ZodIssue);
+  return [issue, ...inner.flatMap(leavesOf)];
 }
 
 function offsetOf(document: ReturnType<typeof parseDocument>, path: readonly PropertyKey[]): number {

@@ -20,11 +20,12 @@ export async function runStartCommand(record: NodeRecord, calls: Calls): Promise
   const start = record.template?.start ?? null;
   if (start === null) return;
   const life = { sandboxId: record.mark.sandboxId, generation: record.generation };
+  const leaseToken = record.settings.leaseHeld ? record.settings.leaseToken : null;
   const order = {
     ...life,
     processId: newId('process'),
     name: processName,
-    leaseToken: record.settings.leaseToken,
+    leaseToken,
     command: start.command,
     ...{
       cwd: null,
@@ -42,7 +43,7 @@ export async function runStartCommand(record: NodeRecord, calls: Calls): Promise
   });
   const deadline = performance.now() + start.ready.timeoutMs;
   for (;;) {
-    if (await isReady(start, { ...life, leaseToken: record.settings.leaseToken }, calls)) return;
+    if (await isReady(start, { ...life, leaseToken }, calls)) return;
     const { exit } = await calls.getProcess({ ...life, process: processId });
     if (exit !== null)
       throw failed(`The start command of the template ended with ${exit.exitCode} before it was ready.`);

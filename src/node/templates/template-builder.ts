@@ -105,6 +105,12 @@ class Build {
     for (const release of this.#held) release();
   }
 
+  /** Making the root of packages is one too. */
+  get #steps(): number {
+    const { origin, stepCount } = this.#request.plan;
+    return stepCount + (origin.kind === 'debian' ? 1 : 0);
+  }
+
   async #origin(): Promise<Ground> {
     const { store, apt } = this.#parts;
     const { plan, teamId, say, signal } = this.#request;
@@ -142,7 +148,7 @@ class Build {
     this.#request.signal.throwIfAborted();
     this.#held.push(store.holdLayer(layer));
     const cached = await store.hasLayer(layer);
-    this.#request.onStep({ step: ++this.#step, steps: this.#request.plan.stepCount + 1, text, cached });
+    this.#request.onStep({ step: ++this.#step, steps: this.#steps, text, cached });
     if (cached) return;
     const sandbox = await make();
     try {
