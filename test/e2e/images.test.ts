@@ -28,12 +28,12 @@ const run = promisify(execFile);
 /** What the image holds: three layers, of which each changes what the one below has. */
 const firstLayer = `
 set -e; cd "$1"
-mkdir -p etc/deep/er gone/below swapped many 'name with spaces'
+mkdir -p etc/deep/er gone/below swapped linked/below many 'name with spaces'
 printf hello > etc/file; printf suid > etc/suid; chown 12:34 etc/suid etc/file; chmod 4755 etc/suid; chmod 2640 etc/file
 ln -s ../etc/file etc/deep/link; ln -s /absolute/nowhere etc/dangling; ln etc/file etc/deep/hard
 head -c 3000000 /dev/urandom > etc/large; : > etc/empty; mkfifo -m 620 etc/fifo
 chmod 1777 many; for i in $(seq 200); do echo $i > many/$i; done
-printf x > gone/below/file; printf y > swapped/file; printf z > becomes-directory
+printf x > gone/below/file; printf y > swapped/file; printf y > linked/below/file; printf z > becomes-directory
 printf n > 'name with spaces/ümläut'; printf l > "$(printf 'l%.0s' $(seq 150))"
 python3 - <<'P'
 import os, struct
@@ -45,7 +45,7 @@ chmod 4755 etc/suid; touch -d '1999-01-02 03:04:05' etc/empty etc/deep; touch -h
 `;
 const secondLayer = `
 set -e; cd "$1"
-rm -r gone; rm etc/empty many/7; rm -r swapped; printf file > swapped
+rm -r gone; rm etc/empty many/7; rm -r swapped; printf file > swapped; rm -r linked; ln -s etc linked
 rm becomes-directory; mkdir becomes-directory; printf in > becomes-directory/it
 chmod 700 etc/deep; printf second > etc/file2; ln etc/file2 etc/file3
 `;

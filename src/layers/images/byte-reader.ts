@@ -3,11 +3,9 @@
  *
  * Invariants:
  *  - What was not handed out yet is `#chunk` from `#at` on, then what the stream still gives; at most one chunk is held.
- *  - A stream that ends early throws `TruncatedStream`; it never gives fewer bytes than asked for.
+ *  - A stream that ends early is refused; it never gives fewer bytes than asked for.
  */
-export class TruncatedStream extends Error {
-  override readonly name = 'TruncatedStream';
-}
+import { refuseImage } from './image-limits.ts';
 
 const empty = Buffer.alloc(0);
 
@@ -51,7 +49,7 @@ export class ByteReader {
   async *parts(count: number): AsyncGenerator<Buffer, void> {
     for (let left = count; left > 0; ) {
       if (this.#at === this.#chunk.byteLength && !(await this.#fill()))
-        throw new TruncatedStream('The stream ends early.');
+        refuseImage('The tar of a layer ends in the middle of an entry.');
       const part = this.takeNow(Math.min(left, this.#chunk.byteLength - this.#at))!;
       left -= part.byteLength;
       yield part;

@@ -75,16 +75,17 @@ export class ImageTree {
   hide(path: string): TreeStep[] {
     const steps: TreeStep[] = [];
     const slash = path.lastIndexOf('/');
-    const parent = this.#find(slash === -1 ? '' : path.slice(0, slash));
-    const node = parent?.children?.get(path.slice(slash + 1));
-    if (node !== undefined && this.#removeLower(node, path, steps)) parent!.children!.delete(path.slice(slash + 1));
+    const siblings = this.#childrenOf(slash === -1 ? '' : path.slice(0, slash));
+    const name = path.slice(slash + 1);
+    const node = siblings.get(name);
+    if (node !== undefined && this.#removeLower(node, path, steps)) siblings.delete(name);
     return steps;
   }
 
   /** Removes what lower layers have in this directory. */
   hideChildren(path: string): TreeStep[] {
     const steps: TreeStep[] = [];
-    const children = this.#find(path)?.children ?? new Map<string, TreeNode>();
+    const children = this.#childrenOf(path);
     for (const [name, child] of children) {
       if (this.#removeLower(child, path === '' ? name : `${path}/${name}`, steps)) children.delete(name);
     }
@@ -122,14 +123,30 @@ export class ImageTree {
     return { parent, name };
   }
 
+  /** What is in a directory; nothing when it is not there. */
+  #childrenOf(path: string): Map<string, TreeNode> {
+    const node = this.#find(path);
+    return node === undefined || this.#isDeadEnd(node, path) ? new Map() : node.children!;
+  }
+
   #find(path: string): TreeNode | undefined {
     let node: TreeNode | undefined = this.#top;
     for (const name of path === '' ? [] : path.split('/')) {
-      if (node.kind !== 'directory') refuseWay(path, node.kind);
+      if (this.#isDeadEnd(node, path)) return undefined;
       node = node.children!.get(name);
       if (node === undefined) return undefined;
     }
     return node;
+  }
+
+  /**
+   * Nothing is below what is no directory. A layer that puts a file or link in the place of a directory may hide what was in the directory as
+   * well; a way through what an earlier layer put there is refused.
+   */
+  #isDeadEnd(node: TreeNode, path: string): boolean {
+    if (node.kind === 'directory') return false;
+    if (node.touched < this.#layer) refuseWay(path, node.kind);
+    return true;
   }
 
   /** Whether nothing of the node is left; a directory stays when the present layer touched it. */

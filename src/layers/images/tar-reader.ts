@@ -5,7 +5,7 @@
  *  - The content of an entry is read in full or passed over before the next is given, so the reader is always at a header.
  *  - An archive ends with a block of zeros or where its stream ends at a header; anything else is refused.
  */
-import { type ByteReader, TruncatedStream } from './byte-reader.ts';
+import type { ByteReader } from './byte-reader.ts';
 import { refuseImage } from './image-limits.ts';
 import { checkGlobalPax, type PaxTime, type PaxValues, parsePax } from './pax-records.ts';
 import { blockBytes, parseTarHeader, type TarHeader, tarTypes } from './tar-header.ts';
@@ -48,14 +48,9 @@ interface Announced {
 }
 
 export async function* readTar(reader: ByteReader): AsyncGenerator<TarEntry, void> {
-  try {
-    for (let entry = await nextEntry(reader); entry !== undefined; entry = await nextEntry(reader)) {
-      yield entry.entry;
-      await entry.finish();
-    }
-  } catch (error) {
-    if (error instanceof TruncatedStream) refuseImage('The tar of a layer ends in the middle of an entry.', {}, error);
-    throw error;
+  for (let next = await nextEntry(reader); next !== undefined; next = await nextEntry(reader)) {
+    yield next.entry;
+    await next.finish();
   }
 }
 
