@@ -36,7 +36,8 @@ export async function httpGet(start: URL, options: GetOptions): Promise<GetAnswe
   throw new PlatformError('registry_unavailable', `${start.host} redirects more than ${redirectsMax} times.`);
 }
 
-function redirected(from: URL, location: string): URL {
+/** Where a redirect may lead. */
+export function redirected(from: URL, location: string): URL {
   const to = URL.parse(location, from);
   const isAllowed =
     to !== null &&
