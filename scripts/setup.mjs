@@ -59,6 +59,9 @@ const testPackages = [
   { name: 'vim', program: 'vim', why: 'a full-screen program that tests run in a terminal' },
   { name: 'less', program: 'less', why: 'a full-screen program that tests run in a terminal' },
   { name: 'procps', program: 'top', why: 'a full-screen program that tests run in a terminal' },
+  { name: 'umoci', program: 'umoci', why: 'tests compare the trees of images with those that it unpacks' },
+  { name: 'skopeo', program: 'skopeo', why: 'tests take images in every form that it writes' },
+  { name: 'docker-registry', program: 'docker-registry', why: 'tests pull images from a registry on loopback' },
 ];
 
 /** A problem the user can solve; printed without a stack. */

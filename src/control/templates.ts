@@ -59,6 +59,7 @@ export class Templates {
           name,
           source: source.kind === 'definition' ? { ...source, contextId: source.contextId ?? null } : source,
           network: this.#context.settings.defaultNetwork,
+          mayPull: caller.scopes.includes('admin'),
         };
         return buildViewOf(await this.#call((node) => node.templates.build(order)));
       },

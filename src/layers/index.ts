@@ -1,5 +1,17 @@
 /** What a root file system is made of. */
 export { HostTemplate, removeUnfinishedTemplates, type TemplateLayers } from './host-template.ts';
+export {
+  defaultImageLimits,
+  type ImageConfig,
+  type ImageLimits,
+  type ImageProgress,
+  type ImageSource,
+  parseImageSource,
+  type RegistryCredentials,
+  type UnpackedImage,
+  type UnpackImageOptions,
+  unpackImage,
+} from './images/index.ts';
 export type { DriverKind, ForkKind, Layer, LayerStore, LiveFreeze, Trees, Usage, Writable } from './layer-store.ts';
 export { defaultPoolSizes, type PoolSizes } from './loop-pool.ts';
 export { type OpenLayerStoreOptions, openLayerStore } from './open-layer-store.ts';

@@ -119,6 +119,7 @@ export class SandboxNode implements NodeApi {
       lives: this.#lives,
       slots: this.#slots,
       records: () => [...this.#sandboxes.values()].map(({ record }) => record),
+      initProgram: options.initProgram,
       aptDirectory: options.aptDirectory,
       nodeProgram: options.nodeProgram ?? process.execPath,
       faults: this.#faults,

@@ -52,6 +52,23 @@ export const errorCatalog = {
     retry: 'never',
     meaning: 'The build was cancelled, or its node ended; nothing is left.',
   },
+  image_not_found: { status: 404, retry: 'never', meaning: 'There is no such image where it was looked for.' },
+  image_refused: {
+    status: 422,
+    retry: 'never',
+    meaning: 'The image is malformed, for another platform, or holds what is never unpacked; nothing of it is used.',
+  },
+  image_too_large: { status: 413, retry: 'never', meaning: 'The image is beyond a limit; nothing of it is used.' },
+  registry_denied: {
+    status: 403,
+    retry: 'never',
+    meaning: 'The registry does not give this image to these credentials, or may not be asked this way.',
+  },
+  registry_unavailable: {
+    status: 502,
+    retry: 'backoff',
+    meaning: 'The registry is out of reach or does not answer as one; nothing was changed.',
+  },
   unauthenticated: { status: 401, retry: 'never', meaning: 'The key is missing, unknown, expired or revoked.' },
   forbidden: { status: 403, retry: 'never', meaning: 'The key is good, but its scopes do not allow this.' },
   route_not_found: { status: 404, retry: 'never', meaning: 'There is no such path in this API.' },

@@ -35,7 +35,10 @@ export interface TemplateDefaults {
 export type TemplateSource =
   | { readonly kind: 'base' }
   | { readonly kind: 'debian'; readonly packages: readonly string[] }
-  | { readonly kind: 'definition'; readonly text: string; readonly contextId: ContextId | null };
+  | { readonly kind: 'definition'; readonly text: string; readonly contextId: ContextId | null }
+  /** An OCI image: of a registry, as docker names it, or an archive that was sent as a context. */
+  | { readonly kind: 'image'; readonly reference: string }
+  | { readonly kind: 'imageArchive'; readonly contextId: ContextId };
 
 export interface BuildTemplateOrder {
   readonly buildId: BuildId;
@@ -44,6 +47,8 @@ export interface BuildTemplateOrder {
   readonly source: TemplateSource;
   /** Of the `run` steps of a definition. */
   readonly network: NetworkPolicy;
+  /** Whether the node may be sent to a registry that the order names. */
+  readonly mayPull: boolean;
 }
 
 export interface BuildOrder {

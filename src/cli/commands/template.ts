@@ -1,3 +1,4 @@
+import { createReadStream } from 'node:fs';
 import { readFile, stat } from 'node:fs/promises';
 import { dirname } from 'node:path';
 import type { BuildLogItem, TemplateView } from '../../protocol/index.ts';
@@ -21,7 +22,10 @@ export const addTemplate: AddCommand = (program, actions) => {
 
   withIdempotencyKey(template.command('build'))
     .description('build a template; prints what happens, and its id when it is done')
-    .argument('<what>', '"base", "debian", or a definition file')
+    .argument(
+      '<what>',
+      '"base", "debian", a definition file, docker://REFERENCE, docker-archive:FILE or oci-archive:FILE',
+    )
     .option('--name <name>', 'what it is called; default: "base", "debian", or the name of the file')
     .option('--packages <list>', 'with "debian": Debian packages, with commas between')
     .option('-d, --detach', 'print the id of the build and leave it to itself')
@@ -110,17 +114,35 @@ async function begin(call: CommandCall<BuildOptions>, what: string): Promise<Tem
     const source = { kind: 'debian', packages: list.filter((one) => one !== '') } as const;
     return await templates.build(name ?? 'debian', source, call.conditions());
   }
+  const [, word, rest = ''] = /^(docker:\/\/|docker-archive:|oci-archive:)(.+)$/.exec(what) ?? [];
+  if (word === 'docker://') {
+    return await templates.build(nameOf(call, rest), { kind: 'image', reference: rest }, call.conditions());
+  }
+  if (word !== undefined) {
+    await checkFile(rest);
+    const contextId = await templates.uploadContext(createReadStream(rest));
+    return await templates.build(nameOf(call, rest), { kind: 'imageArchive', contextId }, call.conditions());
+  }
   const text = await readDefinition(what);
   const paths = copiedPaths(text);
   const contextId =
     paths.length === 0 ? {} : { contextId: await templates.uploadContext(packPaths(dirname(what), paths)) };
-  const ownName = what.replace(/^.*\//, '').replace(/\.(ya?ml)$/, '');
-  return await templates.build(name ?? ownName, { kind: 'definition', text, ...contextId }, call.conditions());
+  return await templates.build(nameOf(call, what), { kind: 'definition', text, ...contextId }, call.conditions());
+}
+
+/** The last part of a path or reference, without what tells its kind. */
+function nameOf(call: CommandCall<BuildOptions>, what: string): string {
+  return call.options.name ?? what.replace(/^.*\//, '').replace(/(\.ya?ml|\.tar|@.*)$/, '');
 }
 
 async function readDefinition(path: string): Promise<string> {
-  if ((await stat(path).catch(() => undefined))?.isFile()) return await readFile(path, 'utf8');
-  const message = `There is no definition file ${path}; "base" and "debian" need none.`;
+  await checkFile(path);
+  return await readFile(path, 'utf8');
+}
+
+async function checkFile(path: string): Promise<void> {
+  if ((await stat(path).catch(() => undefined))?.isFile()) return;
+  const message = `There is no file ${path}.`;
   throw new CliError(message, {
     exitCode: exitCodes.notFound,
     code: 'file_not_found',

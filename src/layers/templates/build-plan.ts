@@ -4,7 +4,9 @@ import type { Command, TemplateDefaults } from '../../protocol/index.ts';
 export type PlanOrigin =
   | { readonly kind: 'debian'; readonly packages: readonly string[] }
   /** Another template of the team. */
-  | { readonly kind: 'template'; readonly name: string };
+  | { readonly kind: 'template'; readonly name: string }
+  /** Of a registry; null: the archive that came with the order. */
+  | { readonly kind: 'image'; readonly reference: string | null };
 
 export type PlanStep =
   | {

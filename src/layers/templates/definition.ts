@@ -1,7 +1,7 @@
 /**
  * The definition file of a template: YAML, read as hostile input. Every refusal names the line and column that it is about.
  *
- *   from: debian            # or base, or any template of the team
+ *   from: debian            # or base, or any template of the team, or docker://REFERENCE
  *   packages: [git, curl]   # with `from: debian` only
  *   steps:
  *     - env: { A: b }
@@ -27,6 +27,8 @@ export const definitionLimits = {
   readyMs: 40_000,
   readyMsDefault: 20_000,
 } as const;
+
+const registryWord = 'docker://';
 
 const noNul = (text: string) => !text.includes('\0');
 const line = z.string().min(1).max(4_095).refine(noNul, 'It has a NUL byte.');
@@ -58,7 +60,13 @@ const step = z.union(
 type Step = z.output<typeof step>;
 
 const definition = z.strictObject({
-  from: z.string().refine((name) => templateName.safeParse(name).success, 'It is "debian" or the name of a template.'),
+  from: z
+    .string()
+    .max(1_000)
+    .refine(
+      (name) => name.startsWith(registryWord) || templateName.safeParse(name).success,
+      'It is "debian", docker://REFERENCE or the name of a template.',
+    ),
   packages: z
     .array(z.string().regex(packageName, 'It is no name of a Debian package.'))
     .max(definitionLimits.packages)
@@ -153,11 +161,14 @@ function refusal(message: string, place: { readonly line: number; readonly colum
 }
 
 function planOf(given: Definition): BuildPlan {
-  const origin: PlanOrigin =
-    given.from === 'debian'
-      ? { kind: 'debian', packages: given.packages ?? [] }
-      : { kind: 'template', name: given.from };
+  const origin = originOf(given);
   return { origin, stepCount: given.steps.filter(hasLayer).length, steps: (inherited) => stepsOf(given, inherited) };
+}
+
+function originOf({ from, packages = [] }: Definition): PlanOrigin {
+  if (from === 'debian') return { kind: 'debian', packages };
+  if (from.startsWith(registryWord)) return { kind: 'image', reference: from.slice(registryWord.length) };
+  return { kind: 'template', name: from };
 }
 
 function hasLayer(given: Step): boolean {

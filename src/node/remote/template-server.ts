@@ -14,8 +14,11 @@ const startOrder = buildOrder.extend({
     z.strictObject({ kind: z.literal('base') }),
     z.strictObject({ kind: z.literal('debian'), packages: z.array(z.string()) }),
     z.strictObject({ kind: z.literal('definition'), text: z.string(), contextId: idSchema('context').nullable() }),
+    z.strictObject({ kind: z.literal('image'), reference: z.string() }),
+    z.strictObject({ kind: z.literal('imageArchive'), contextId: idSchema('context') }),
   ]),
   network: networkPolicy,
+  mayPull: z.boolean(),
 });
 const contextOrder = z.strictObject({
   contextId: idSchema('context'),

@@ -52,6 +52,7 @@ export class BuildSandbox {
   readonly #slot: number;
   #client: InitClient | undefined;
   #runs = 0;
+  #isDiscarded = false;
 
   private constructor(parts: BuildSandboxParts) {
     this.#parts = parts;
@@ -161,8 +162,10 @@ export class BuildSandbox {
     await this.#parts.lives.clear(this.#sandboxId);
   }
 
-  /** Everything that is left of it goes. */
+  /** Everything that is left of it goes. May be called twice. */
   async discard(): Promise<void> {
+    if (this.#isDiscarded) return;
+    this.#isDiscarded = true;
     await this.end();
     await this.#parts.lives.removeTree(this.directory);
     this.#parts.slots.release(this.#slot);

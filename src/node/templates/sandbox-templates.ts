@@ -41,6 +41,7 @@ export interface SandboxTemplatesOptions extends BuildSandboxParts {
   /** Records of the sandboxes that are there. */
   readonly records: () => Iterable<NodeRecord>;
   readonly aptDirectory: string | undefined;
+  readonly initProgram: string;
   /** The Node that goes into `base`. */
   readonly nodeProgram: string;
   readonly faults: FaultPoints;
@@ -120,7 +121,7 @@ export class SandboxTemplates implements NodeTemplates {
       throw new PlatformError('invalid_request', `"${name}" cannot be the name of a template.`);
     }
     const plan = this.#planOf(source);
-    const contextId = source.kind === 'definition' ? source.contextId : null;
+    const contextId = 'contextId' in source ? source.contextId : null;
     const contextFile = contextId === null ? null : await this.#contexts.get(contextId);
     return await this.#builds.begin({
       ...{ buildId, teamId, name },
@@ -133,6 +134,7 @@ export class SandboxTemplates implements NodeTemplates {
             plan,
             from: originOf(source, plan),
             network: order.network,
+            mayPull: order.mayPull,
             contextFile,
             signal,
           };
@@ -199,6 +201,10 @@ export class SandboxTemplates implements NodeTemplates {
         return parseDefinition(JSON.stringify({ from: 'debian', packages: source.packages }));
       case 'definition':
         return parseDefinition(source.text);
+      case 'image':
+        return imagePlan(source.reference);
+      case 'imageArchive':
+        return imagePlan(null);
     }
   }
 
@@ -220,9 +226,15 @@ export class SandboxTemplates implements NodeTemplates {
   }
 }
 
+/** An image as it is. */
+function imagePlan(reference: string | null): BuildPlan {
+  return { origin: { kind: 'image', reference }, stepCount: 0, steps: (defaults) => ({ steps: [], defaults }) };
+}
+
 function originOf(source: TemplateSource, plan: BuildPlan): string {
   if (source.kind === 'base') return 'the recipe of base';
   const { origin } = plan;
+  if (origin.kind === 'image') return origin.reference === null ? 'an image archive' : `the image ${origin.reference}`;
   return origin.kind === 'template' ? `the template ${origin.name}` : `Debian packages: ${origin.packages.join(' ')}`;
 }
 

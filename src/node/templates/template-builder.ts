@@ -6,6 +6,7 @@
  *  - A build that fails leaves no name and no manifest; its layers are held while it runs, and collected when it ends.
  */
 import { createReadStream } from 'node:fs';
+import { join } from 'node:path';
 import { fileAction, writeFile, writeTree } from '../../execution/index.ts';
 import {
   type AptPackages,
@@ -18,6 +19,7 @@ import {
   type TemplateManifest,
   type TemplateStore,
   templateIdOf,
+  unpackImage,
 } from '../../layers/index.ts';
 import { type NetworkPolicy, PlatformError, type TemplateDefaults } from '../../protocol/index.ts';
 import { BuildSandbox, type BuildSandboxParts } from './build-sandbox.ts';
@@ -32,6 +34,8 @@ export interface BuilderParts extends BuildSandboxParts {
   readonly store: TemplateStore;
   readonly apt: AptPackages;
   readonly host: HostTemplate;
+  /** The program atoll-init, which writes the trees of images. */
+  readonly initProgram: string;
 }
 
 export interface BuildRequest {
@@ -40,8 +44,9 @@ export interface BuildRequest {
   readonly plan: BuildPlan;
   readonly from: string;
   readonly network: NetworkPolicy;
-  /** The tar that `copy` steps take from. */
+  /** The tar that `copy` steps take from, or the archive of an image. */
   readonly contextFile: string | null;
+  readonly mayPull: boolean;
   readonly signal: AbortSignal;
   readonly say: (text: string) => void;
   readonly onStep: (step: {
@@ -108,7 +113,7 @@ class Build {
   /** Making the root of packages is one too. */
   get #steps(): number {
     const { origin, stepCount } = this.#request.plan;
-    return stepCount + (origin.kind === 'debian' ? 1 : 0);
+    return stepCount + (origin.kind === 'template' ? 0 : 1);
   }
 
   async #origin(): Promise<Ground> {
@@ -122,6 +127,7 @@ class Build {
       this.#held.push(found.release);
       return { layers: found.manifest.layers, defaults: found.manifest.defaults };
     }
+    if (plan.origin.kind === 'image') return await this.#image(plan.origin.reference);
     const packages = await apt.bring(plan.origin.packages, { say, signal });
     const digests = [...packages.essential, ...packages.others].map(({ sha256 }) => sha256).sort();
     const layer = layerNameOf(['debian', debianRecipeVersion, digests]);
@@ -129,6 +135,36 @@ class Build {
       makeDebianRoot(packages, { ...this.#parts, parts: this.#parts, say, signal }),
     );
     return { layers: [layer], defaults: debianDefaults };
+  }
+
+  /** Unpacked every time, for what an image is called says nothing about its content; the layer is named by that. */
+  async #image(reference: string | null): Promise<Ground> {
+    const { paths, initProgram: program } = this.#parts;
+    const { signal, say, mayPull } = this.#request;
+    if (reference !== null && !mayPull) {
+      throw new PlatformError(
+        'forbidden',
+        'Pulling from a registry needs a key with the scope admin; send an archive.',
+      );
+    }
+    const source =
+      reference === null
+        ? ({ kind: 'archive', path: this.#context } as const)
+        : ({ kind: 'registry', reference } as const);
+    const sandbox = await BuildSandbox.make(this.#parts);
+    try {
+      const directory = join(sandbox.directory, 'image');
+      say(reference === null ? 'unpacking the image\n' : `pulling ${reference}\n`);
+      const cacheDirectory = join(paths.root, 'images');
+      const image = await unpackImage(source, { directory, program, cacheDirectory, signal });
+      await sandbox.adoptTree(directory);
+      const layer = layerNameOf(['image', image.digest]);
+      await this.#ensure(layer, `image ${image.digest}`, async () => sandbox);
+      const { env, workdir, user } = image.config;
+      return { layers: [layer], defaults: { env, workdir, user: user === '' ? 'root' : user, start: null } };
+    } finally {
+      await sandbox.discard();
+    }
   }
 
   async #layer(below: readonly string[], step: PlanStep): Promise<readonly string[]> {

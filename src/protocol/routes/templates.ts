@@ -93,6 +93,10 @@ export const buildTemplate = defineRoute({
         /** Of the files that its `copy` steps take. */
         contextId: idSchema('context').optional(),
       }),
+      /** Of a registry, as docker names it; needs the scope admin, because the node goes there. */
+      z.strictObject({ kind: z.literal('image'), reference: z.string().min(1).max(1_000) }),
+      /** What `docker save` writes, or an image layout in a tar. */
+      z.strictObject({ kind: z.literal('imageArchive'), contextId: idSchema('context') }),
     ]),
   }),
   result: buildView,
