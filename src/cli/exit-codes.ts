@@ -48,7 +48,7 @@ export const exitCodeOf: Readonly<Record<ErrorCode, number>> = {
   template_not_built: exitCodes.notFound,
   template_start_failed: exitCodes.refused,
   build_not_found: exitCodes.notFound,
-  invalid_definition: exitCodes.usage,
+  invalid_definition: exitCodes.refused,
   packages_unavailable: exitCodes.refused,
   build_step_failed: exitCodes.refused,
   build_cancelled: exitCodes.refused,

@@ -119,9 +119,6 @@ export class SandboxNode implements NodeApi {
       lives: this.#lives,
       slots: this.#slots,
       records: () => [...this.#sandboxes.values()].map(({ record }) => record),
-      initProgram: options.initProgram,
-      aptDirectory: options.aptDirectory,
-      nodeProgram: options.nodeProgram ?? process.execPath,
       faults: this.#faults,
       log: this.#log,
     });
@@ -300,10 +297,12 @@ export class SandboxNode implements NodeApi {
     if (this.#sandboxes.size + this.#creating >= this.#capacity) {
       throw new PlatformError('limit_exceeded', `This node holds ${this.#capacity} sandboxes and takes no more.`);
     }
-    const foundation = await this.templates.foundation({ teamId: order.mark.teamId, name: order.spec.template });
     const slot = this.#slots.take();
     this.#creating++;
+    let letGo = () => {};
     try {
+      const foundation = await this.templates.foundation({ teamId: order.mark.teamId, name: order.spec.template });
+      letGo = foundation.release;
       const sandbox = await this.#making.make(order, { slot, foundation });
       this.#sandboxes.set(sandboxId, sandbox);
       this.#follow(sandbox);
@@ -314,7 +313,7 @@ export class SandboxNode implements NodeApi {
       throw error;
     } finally {
       this.#creating--;
-      foundation.release();
+      letGo();
     }
   }
 

@@ -38,7 +38,7 @@ export const addTemplate: AddCommand = (program, actions) => {
     );
 
   template
-    .command('log')
+    .command('logs')
     .description('what a build said and says, until it has ended')
     .argument('<build>', 'its id')
     .action(

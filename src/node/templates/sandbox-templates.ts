@@ -29,6 +29,7 @@ import {
   type TemplateOrder,
   type TemplateSource,
 } from '../../protocol/index.ts';
+import type { SandboxNodeOptions } from '../node-options.ts';
 import type { NodeRecord } from '../node-record.ts';
 import { BuildContexts } from './build-contexts.ts';
 import type { BuildSandboxParts } from './build-sandbox.ts';
@@ -40,10 +41,7 @@ export const hostName = 'host';
 export interface SandboxTemplatesOptions extends BuildSandboxParts {
   /** Records of the sandboxes that are there. */
   readonly records: () => Iterable<NodeRecord>;
-  readonly aptDirectory: string | undefined;
-  readonly initProgram: string;
-  /** The Node that goes into `base`. */
-  readonly nodeProgram: string;
+  readonly options: Pick<SandboxNodeOptions, 'initProgram' | 'aptDirectory' | 'nodeProgram'>;
   readonly faults: FaultPoints;
   readonly log: Logger;
 }
@@ -79,7 +77,7 @@ export class SandboxTemplates implements NodeTemplates {
     this.#contexts = new BuildContexts(join(paths.root, 'contexts'));
     this.#apt = new AptPackages({
       directory: join(paths.root, 'packages'),
-      configuration: options.aptDirectory,
+      configuration: options.options.aptDirectory,
       clock,
     });
   }
@@ -139,7 +137,13 @@ export class SandboxTemplates implements NodeTemplates {
             signal,
           };
           const manifest = await buildTemplate(
-            { ...this.#options, store: this.#store, apt: this.#apt, host: this.#host },
+            {
+              ...this.#options,
+              initProgram: this.#options.options.initProgram,
+              store: this.#store,
+              apt: this.#apt,
+              host: this.#host,
+            },
             { ...request, say: (text) => log.say(text), onStep: (step) => log.step(step) },
           );
           return manifest.templateId;
@@ -196,7 +200,7 @@ export class SandboxTemplates implements NodeTemplates {
   #planOf(source: TemplateSource): BuildPlan {
     switch (source.kind) {
       case 'base':
-        return baseRecipe({ nodeProgram: this.#options.nodeProgram });
+        return baseRecipe({ nodeProgram: this.#options.options.nodeProgram ?? process.execPath });
       case 'debian':
         return parseDefinition(JSON.stringify({ from: 'debian', packages: source.packages }));
       case 'definition':

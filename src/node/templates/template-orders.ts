@@ -12,7 +12,12 @@ export function withTemplate<Order extends CommandOrder>(record: NodeRecord, ord
   const { template, spec } = record;
   if (template === undefined) return order;
   const { workdir } = template;
-  const cwd = order.cwd === null ? workdir : order.cwd.startsWith('/') ? order.cwd : `${workdir}/${order.cwd}`;
+  const cwd =
+    order.cwd === null
+      ? workdir
+      : order.cwd.startsWith('/')
+        ? order.cwd
+        : `${workdir === '/' ? '' : workdir}/${order.cwd}`;
   const inherited = Object.entries(template.env).filter(([name]) => spec.env[name] === undefined);
   return { ...order, cwd, user: order.user ?? template.user, env: { ...Object.fromEntries(inherited), ...order.env } };
 }
