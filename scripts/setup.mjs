@@ -59,6 +59,19 @@ const testPackages = [
   { name: 'vim', program: 'vim', why: 'a full-screen program that tests run in a terminal' },
   { name: 'less', program: 'less', why: 'a full-screen program that tests run in a terminal' },
   { name: 'procps', program: 'top', why: 'a full-screen program that tests run in a terminal' },
+  { name: 'umoci', program: 'umoci', why: 'tests compare the trees of images with those that it unpacks' },
+  { name: 'skopeo', program: 'skopeo', why: 'tests take images in every form that it writes' },
+  { name: 'gnupg', program: 'gpg', why: 'tests sign a repository of packages with it' },
+  { name: 'curl', program: 'curl', why: 'tests build the template base from packages that are installed here' },
+  { name: 'git', program: 'git', why: 'tests build the template base from packages that are installed here' },
+  { name: 'python3', program: 'python3', why: 'tests build the template base from packages that are installed here' },
+  { name: 'xz-utils', program: 'xz', why: 'tests build the template base from packages that are installed here' },
+  {
+    name: 'ca-certificates',
+    program: 'update-ca-certificates',
+    why: 'tests build the template base from packages that are installed here',
+  },
+  { name: 'docker-registry', program: 'docker-registry', why: 'tests pull images from a registry on loopback' },
 ];
 
 /** A problem the user can solve; printed without a stack. */

@@ -3,6 +3,7 @@
  *
  *   ATOLL_DATA       the data directory
  *   ATOLL_LAYERS     where templates are kept, where several servers share them
+ *   ATOLL_APT        apt's configuration for the packages of templates; default: /etc/apt
  *   ATOLL_RESOLVERS  who answers sandboxes' questions for names: addresses with a comma between; default: /etc/resolv.conf
  *   ATOLL_POOL       JSON of the sizes of a pool (docs/storage.md): initialBytes, reserveBytes, stepBytes, limitBytes
  *   ATOLL_SETTINGS   JSON of control's settings: deadlines, bounds, defaults
@@ -52,6 +53,10 @@ export function faultsFromEnvironment(): FaultPoints {
 
 export function layersFromEnvironment(): string | undefined {
   return process.env['ATOLL_LAYERS'] || undefined;
+}
+
+export function aptFromEnvironment(): string | undefined {
+  return process.env['ATOLL_APT'] || undefined;
 }
 
 export function resolversFromEnvironment(): readonly string[] | undefined {

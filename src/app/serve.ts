@@ -22,6 +22,7 @@ import { Closing } from './closing.ts';
 import { DataDirectory, defaultDataDirectory } from './data-directory.ts';
 import { deliverByHttp } from './deliver-by-http.ts';
 import {
+  aptFromEnvironment,
   faultsFromEnvironment,
   layersFromEnvironment,
   poolSizesFromEnvironment,
@@ -228,9 +229,9 @@ export function resolverOption(): Pick<SandboxNodeOptions, 'resolver'> {
   return servers === undefined ? {} : { resolver: { servers } };
 }
 
-export function layersOption(): { layersDirectory?: string } {
+export function layersOption(): Pick<SandboxNodeOptions, 'layersDirectory' | 'aptDirectory'> {
   const layersDirectory = layersFromEnvironment();
-  return layersDirectory === undefined ? {} : { layersDirectory };
+  return { aptDirectory: aptFromEnvironment(), ...(layersDirectory !== undefined && { layersDirectory }) };
 }
 
 export function storageOption(storage: StorageChoice | undefined): Pick<SandboxNodeOptions, 'storage' | 'poolSizes'> {

@@ -35,7 +35,8 @@ const hints: Partial<Record<ErrorCode, string>> = {
   operation_in_doubt: 'Look at what it acted on; "atoll operations key:KEY" tells what is known.',
   isolation_failed: '"atoll doctor" tells what this machine lacks and how to fix it.',
   insufficient_storage: 'Free some space in the data directory, then try again.',
-  template_not_found: 'The template "host" is always there.',
+  template_not_found: 'The template "host" is always there; "atoll template ls" lists the others.',
+  template_not_built: 'Build it with "atoll template build base"; it takes about a minute.',
   internal: 'The request id finds the cause in the log of the server.',
 };
 

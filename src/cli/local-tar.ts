@@ -11,7 +11,11 @@ const saidMax = 2_000;
 
 /** What is in a directory, names relative to it. */
 export async function* packDirectory(directory: string): AsyncGenerator<Uint8Array, void> {
-  const tar = spawn('tar', ['-cf', '-', '-C', directory, '.'], { stdio: ['ignore', 'pipe', 'pipe'] });
+  yield* packed(['-cf', '-', '-C', directory, '.']);
+}
+
+async function* packed(words: readonly string[]): AsyncGenerator<Uint8Array, void> {
+  const tar = spawn('tar', words, { stdio: ['ignore', 'pipe', 'pipe'] });
   const ended = endOf(tar);
   try {
     yield* tar.stdout as AsyncIterable<Buffer>;
@@ -20,6 +24,12 @@ export async function* packDirectory(directory: string): AsyncGenerator<Uint8Arr
     tar.kill();
     ended.catch(() => {});
   }
+}
+
+/** Some paths below a directory, as they are, the same bytes for the same files: owners and the order of names mean nothing. */
+export async function* packPaths(directory: string, paths: readonly string[]): AsyncGenerator<Uint8Array, void> {
+  const form = ['--sort=name', '--owner=0', '--group=0', '--numeric-owner', '--format=gnu'];
+  yield* packed(['-cf', '-', ...form, '-C', directory, '--', ...paths]);
 }
 
 export async function unpackDirectory(directory: string, chunks: AsyncIterable<Uint8Array>): Promise<void> {

@@ -40,6 +40,7 @@ import { addStart } from './commands/start.ts';
 import { addStop } from './commands/stop.ts';
 import { addSync } from './commands/sync.ts';
 import { addTeams } from './commands/teams.ts';
+import { addTemplate } from './commands/template.ts';
 import { addTerminals } from './commands/terminals.ts';
 import { addTokens } from './commands/tokens.ts';
 import { addTunnel } from './commands/tunnel.ts';
@@ -71,6 +72,7 @@ const commands: readonly AddCommand[] = [
   addTerminals,
   addCp,
   addFiles,
+  addTemplate,
   addLs,
   addInfo,
   addStop,

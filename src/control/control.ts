@@ -31,6 +31,7 @@ import { SandboxRestores } from './sandbox-restores.ts';
 import { Sandboxes } from './sandboxes.ts';
 import { Sessions } from './sessions.ts';
 import { TeamDisk } from './team-disk.ts';
+import { Templates } from './templates.ts';
 import { Terminals } from './terminals.ts';
 import { type Deliver, Webhooks } from './webhooks.ts';
 import { Who } from './who.ts';
@@ -66,6 +67,7 @@ export class Control {
   readonly restores: SandboxRestores;
   readonly forks: Forks;
   readonly backups: Backups;
+  readonly templates: Templates;
   readonly leases: Leases;
   readonly who: Who;
   readonly events: Events;
@@ -107,6 +109,7 @@ export class Control {
     this.sessions = new Sessions(context, { records, mutations, gate });
     this.ports = new Ports(context, { records, mutations, gate });
     this.terminals = new Terminals(context, { records, mutations, gate });
+    this.templates = new Templates(context, { mutations });
     this.#keeper = new LeaseKeeper(context, { grants, gate });
     this.leases = new Leases(context, { records, mutations, keeper: this.#keeper });
     this.who = new Who(context, { mutations, records });

@@ -19,6 +19,8 @@ export interface ExecContext {
   readonly sandboxEnv: Readonly<Record<string, string>>;
   /** The fence as the node knows it; init refuses the run if it has another one. */
   readonly token: number;
+  /** Hears of output while it comes. */
+  readonly onOutput?: (stream: 'stdout' | 'stderr', bytes: Uint8Array) => void;
 }
 
 export async function exec(context: ExecContext, order: ExecOrder, signal?: AbortSignal): Promise<ExecOutcome> {

@@ -26,7 +26,11 @@ export type EndOfRun =
   | Exclude<RunEnd, { readonly kind: 'exited' }>;
 
 export async function runToEnd(
-  context: { readonly client: InitClient; readonly clock: Clock },
+  context: {
+    readonly client: InitClient;
+    readonly clock: Clock;
+    readonly onOutput?: (stream: 'stdout' | 'stderr', bytes: Uint8Array) => void;
+  },
   run: {
     readonly frame: Buffer;
     readonly runId: string;
@@ -46,7 +50,10 @@ export async function runToEnd(
       onStarted: () => {
         startedAtMs = context.clock.nowMs();
       },
-      onOutput: (stream, bytes) => (stream === 'stdout' ? stdout : stderr).append(bytes),
+      onOutput: (stream, bytes) => {
+        (stream === 'stdout' ? stdout : stderr).append(bytes);
+        context.onOutput?.(stream, bytes);
+      },
     },
   });
   const end = await killOnAbort(running, { client: context.client, runId: run.runId, signal: run.signal });

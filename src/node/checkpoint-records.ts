@@ -7,6 +7,7 @@ import { join } from 'node:path';
 import { z } from 'zod';
 import { type Logger, syncDirectory, writeFileDurably } from '../base/index.ts';
 import { type CheckpointId, idSchema, isId, type LayerId, type NodeCheckpoint } from '../protocol/index.ts';
+import { templateOfRecord } from './node-record.ts';
 import { specSchema } from './order-schemas.ts';
 
 const formatVersion = 1;
@@ -23,6 +24,8 @@ const recordSchema = z.strictObject({
   metadata: z.record(z.string(), z.string()),
   metadataVersion: count,
   templateId: z.string(),
+  /** What its owner's template gave to commands; absent: it was `host`. */
+  template: templateOfRecord.optional(),
   createdAtMs: count,
   sizeBytes: count,
   frozenMs: count,
@@ -95,6 +98,6 @@ export class CheckpointRecords {
 
 /** How others see it. */
 export function checkpointView(record: CheckpointRecord): NodeCheckpoint {
-  const { format: _format, layer: _layer, ...view } = record;
+  const { format: _format, layer: _layer, template: _template, ...view } = record;
   return view;
 }

@@ -19,6 +19,10 @@ export interface SandboxNodeOptions {
   readonly storage?: StorageChoice;
   /** Of a pool. */
   readonly poolSizes?: PoolSizes;
+  /** Which configuration of apt the packages of templates are brought with. Default: /etc/apt. */
+  readonly aptDirectory?: string | undefined;
+  /** The Node that goes into the template `base`. Default: the one that runs this. */
+  readonly nodeProgram?: string;
   /** How many sandboxes, running or not. Default: 1,000. */
   readonly capacity?: number;
   /** Which resolvers answer sandboxes' questions for names. */

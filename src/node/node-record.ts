@@ -7,12 +7,16 @@ import { readFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { z } from 'zod';
 import { type PreparedFile, prepareFile } from '../base/index.ts';
+import { templateDefaults } from '../layers/index.ts';
 import { idSchema, type NodeSandbox } from '../protocol/index.ts';
 import { markSchema, settingsSchema, specSchema } from './order-schemas.ts';
 import { overlaySlots, slotsFileName } from './settings-slots.ts';
 
 const formatVersion = 2;
 export const recordFileName = 'record.json';
+
+/** A template as a sandbox was made from it. */
+export const templateOfRecord = templateDefaults.extend({ id: idSchema('template') });
 
 const recordSchema = z.strictObject({
   format: z.literal(formatVersion),
@@ -30,6 +34,8 @@ const recordSchema = z.strictObject({
   writable: idSchema('writable'),
   /** Whose files it began with. */
   fromCheckpoint: idSchema('checkpoint').nullable(),
+  /** What it was made from, as it was then: its name may lead elsewhere since. Absent: the `host` template. */
+  template: templateOfRecord.optional(),
   slot: z.int().nonnegative(),
   bootId: z.string(),
   life: z.union([

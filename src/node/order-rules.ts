@@ -37,13 +37,7 @@ export function decideCreate(record: NodeRecord | undefined, order: CreateSandbo
 }
 
 /** Whether there is room for one more, and what it is to be made from. */
-export function admitNew(
-  { spec }: CreateSandboxOrder,
-  has: { readonly templateName: string; readonly count: number; readonly capacity: number },
-): void {
-  if (spec.template !== has.templateName) {
-    throw new PlatformError('template_not_found', `This node has no template "${spec.template}".`);
-  }
+export function admitNew(has: { readonly count: number; readonly capacity: number }): void {
   if (has.count < has.capacity) return;
   throw new PlatformError('limit_exceeded', `This node holds ${has.capacity} sandboxes and takes no more.`);
 }

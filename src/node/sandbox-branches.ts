@@ -34,6 +34,7 @@ import { admitLease, decideChangeOfPace, decideRestore, refuseOlderLife } from '
 import type { FoundSandbox as Sandbox } from './recovery.ts';
 import { writeNamesInside } from './sandbox-names.ts';
 import type { SandboxStorage } from './sandbox-storage.ts';
+import type { Foundation } from './templates/sandbox-templates.ts';
 
 export interface SandboxBranchesParts {
   readonly storage: SandboxStorage;
@@ -43,6 +44,8 @@ export interface SandboxBranchesParts {
   readonly faults: FaultPoints;
   readonly log: Logger;
   readonly publish: (event: NodeEvent) => void;
+  /** What a checkpoint's files stand on, held until it is released. */
+  readonly foundationOf: (checkpointId: CheckpointId) => Promise<Foundation>;
   readonly get: (sandboxId: SandboxId) => Sandbox;
   /** Runs the task while it holds the sandbox's lock. */
   readonly change: <Result>(order: { readonly sandboxId: SandboxId }, task: () => Promise<Result>) => Promise<Result>;
@@ -51,6 +54,7 @@ export interface SandboxBranchesParts {
   readonly apply: (sandbox: Sandbox, next: NodeRecord) => Promise<void>;
   readonly begin: (sandbox: Sandbox, next: NodeRecord) => Promise<void>;
   readonly end: (sandbox: Sandbox) => Promise<void>;
+  readonly startCommand: (sandbox: Sandbox) => Promise<void>;
 }
 
 export class SandboxBranches implements NodeBranches {
@@ -101,7 +105,9 @@ export class SandboxBranches implements NodeBranches {
     const { change, get } = this.#parts;
     return change(order, async () => {
       const sandbox = get(order.sandboxId);
-      if (decideRestore(sandbox.record, order) === 'do') await this.#restoreLocked(sandbox, order);
+      if (decideRestore(sandbox.record, order) === 'repeat') return viewOf(sandbox.record);
+      await this.#restoreLocked(sandbox, order);
+      await this.#parts.startCommand(sandbox);
       return viewOf(sandbox.record);
     });
   }
@@ -172,6 +178,7 @@ export class SandboxBranches implements NodeBranches {
           metadata: record.settings.metadata,
           metadataVersion: record.settings.metadataVersion,
           templateId: record.layers.join('+'),
+          ...(record.template !== undefined && { template: record.template }),
           ...{ createdAtMs, frozenMs },
         };
       },
@@ -181,15 +188,21 @@ export class SandboxBranches implements NodeBranches {
   }
 
   async #restoreLocked(sandbox: Sandbox, order: RestoreOrder): Promise<void> {
-    const { storage, faults } = this.#parts;
+    const { storage, faults, foundationOf } = this.#parts;
     const { record } = sandbox;
-    const writable = await storage.openFrom(order.checkpointId, { limitBytes: record.spec.limits.diskBytes });
+    const foundation = await foundationOf(order.checkpointId);
     try {
-      await faults.hit('node-restore-opened');
-      await this.#replaceLocked(sandbox, order, writable.id);
-    } catch (error) {
-      await this.#discard(writable.id);
-      throw error;
+      const limits = { base: foundation.base, limitBytes: record.spec.limits.diskBytes };
+      const writable = await storage.openFrom(order.checkpointId, limits);
+      try {
+        await faults.hit('node-restore-opened');
+        await this.#replaceLocked(sandbox, order, { writable: writable.id, foundation });
+      } catch (error) {
+        await this.#discard(writable.id);
+        throw error;
+      }
+    } finally {
+      foundation.release();
     }
     await faults.hit('node-restore-before-discard');
     await this.#discard(record.writable);
@@ -197,19 +210,23 @@ export class SandboxBranches implements NodeBranches {
   }
 
   /** Ends the life that is there and begins the next on other files. */
-  async #replaceLocked(sandbox: Sandbox, order: RestoreOrder, writable: WritableId): Promise<void> {
+  async #replaceLocked(
+    sandbox: Sandbox,
+    order: RestoreOrder,
+    { writable, foundation }: { readonly writable: WritableId; readonly foundation: Foundation },
+  ): Promise<void> {
     const { clock, faults, storage, begin, end, log } = this.#parts;
     const { sandboxId, generation, version, settings } = order;
-    const layers = await storage.template();
+    const { layers, usrLayers, template } = foundation;
+    const { template: _earlier, ...kept } = sandbox.record;
     const endsLife = sandbox.client !== undefined;
     if (endsLife) await end(sandbox);
     try {
       await faults.hit('node-restore-ended');
       await begin(sandbox, {
-        ...sandbox.record,
-        ...{ generation, version, settings, writable },
-        usrLayers: [...layers.usrLayers],
-        layers: layers.id.split('+'),
+        ...kept,
+        ...{ generation, version, settings, writable, layers, usrLayers },
+        ...(template !== undefined && { template }),
         deadlineBootMs: deadlineOf(settings, clock),
         bootId: clock.bootId,
         life: { kind: 'running' },

@@ -7,6 +7,7 @@ import { setTimeout as delay } from 'node:timers/promises';
 import type { FaultPoints } from '../base/index.ts';
 import { InitClient } from '../execution/index.ts';
 import type { Cgroups, OpenGuard, Spawner } from '../isolation/index.ts';
+import type { Trees } from '../layers/index.ts';
 import { PlatformError, type SandboxId } from '../protocol/index.ts';
 import { initDeadlineOf } from './deadline.ts';
 import { uidBaseOf } from './id-slots.ts';
@@ -18,6 +19,9 @@ import type { SandboxStorage } from './sandbox-storage.ts';
 
 /** How long init may take beyond the grace before it is killed. */
 const shutdownMarginMs = 5_000;
+
+/** What a life needs of a record. */
+export type LifeRecord = Omit<NodeRecord, 'format' | 'writable' | 'fromCheckpoint'>;
 
 export class SandboxLives {
   readonly #cgroups: Cgroups;
@@ -48,14 +52,23 @@ export class SandboxLives {
 
   /** Begins the life that the record describes in `directory`. When it fails, no process and no group is left. */
   async begin(record: NodeRecord, directory: string): Promise<InitClient> {
+    const { writable, spec } = record;
+    const own = await this.#storage.treesOf(writable);
+    const limits = { id: writable, limitBytes: spec.limits.diskBytes };
+    return await this.#storage.whileBeginning(limits, () => this.beginOn(record, { directory, own }));
+  }
+
+  /** The same on files that are not in the storage. */
+  async beginOn(
+    record: LifeRecord,
+    { directory, own }: { readonly directory: string; readonly own: Trees & { readonly directory: string } },
+  ): Promise<InitClient> {
     const { sandboxId } = record.mark;
     const group = await this.#cgroups.make(sandboxId, record.spec.limits);
     try {
       const network = await this.#networks.reserve({ sandboxId, directory, policy: record.settings.network });
-      const own = await this.#storage.treesOf(record.writable);
       await this.#faults.hit('node-before-spawn');
-      const limits = { id: record.writable, limitBytes: record.spec.limits.diskBytes };
-      const request = {
+      await this.#spawner.create({
         ...group,
         id: sandboxId,
         directory,
@@ -70,8 +83,7 @@ export class SandboxLives {
         openGuards: this.#openGuards,
         endFile: endFileName(record.generation),
         ...(network !== undefined && { network }),
-      };
-      await this.#storage.whileBeginning(limits, () => this.#spawner.create(request));
+      });
       await this.#faults.hit('node-after-spawn');
       return await InitClient.connect({ directory, generation: record.generation }).catch((cause: unknown) => {
         // It was there a moment ago: its deadline came first, or somebody killed it.

@@ -12,6 +12,7 @@ import type { SandboxLives } from './sandbox-lives.ts';
 import { writeNames, writeNamesInside } from './sandbox-names.ts';
 import type { SandboxStorage } from './sandbox-storage.ts';
 import type { SpareDirectories } from './spare-directories.ts';
+import type { Foundation } from './templates/sandbox-templates.ts';
 
 export interface SandboxMakingParts {
   readonly paths: NodePaths;
@@ -31,18 +32,20 @@ export class SandboxMaking {
   }
 
   /** The rename at the end is the commit: before it, everything is removed again, by us or by the next start of the node. */
-  async make(order: CreateSandboxOrder, slot: number): Promise<{ record: NodeRecord; client: InitClient }> {
-    const { paths, lives, storage, spares, clock, faults } = this.#parts;
+  async make(
+    order: CreateSandboxOrder,
+    { slot, foundation }: { readonly slot: number; readonly foundation: Foundation },
+  ): Promise<{ record: NodeRecord; client: InitClient }> {
+    const { paths, lives, spares, clock, faults } = this.#parts;
     const { sandboxId, generation, version, mark, spec, settings } = order;
-    const { layers, usrLayers } = await storage.template();
-    const writable = await this.#openWritable(order);
+    const { layers, usrLayers, template } = foundation;
+    const writable = await this.#openWritable(order, foundation);
     const { fromCheckpoint } = order;
     const record: NodeRecord = {
       format: 2,
       ...{ mark, spec, generation, version, settings, slot, fromCheckpoint, writable: writable.id },
       deadlineBootMs: deadlineOf(settings, clock),
-      layers: layers.map((path) => path.slice(paths.layers.length + 1)),
-      usrLayers: [...usrLayers],
+      ...{ layers, usrLayers, ...(template !== undefined && { template }) },
       bootId: clock.bootId,
       life: { kind: 'running' },
     };
@@ -69,9 +72,9 @@ export class SandboxMaking {
     }
   }
 
-  async #openWritable({ fromCheckpoint, spec }: CreateSandboxOrder): Promise<Writable> {
+  async #openWritable({ fromCheckpoint, spec }: CreateSandboxOrder, { base }: Foundation): Promise<Writable> {
     const { storage, faults } = this.#parts;
-    const limits = { limitBytes: spec.limits.diskBytes };
+    const limits = { base, limitBytes: spec.limits.diskBytes };
     const writable = await (fromCheckpoint === null
       ? storage.openNew(limits)
       : storage.openFrom(fromCheckpoint, limits));

@@ -52,6 +52,7 @@ import type { SandboxNodeOptions } from './node-options.ts';
 import { type NodeParts, openNodeParts } from './node-parts.ts';
 import type { NodePaths } from './node-paths.ts';
 import { type NodeRecord, viewOf, writeRecord } from './node-record.ts';
+import { NodeSurfaces } from './node-surfaces.ts';
 import {
   admitExec,
   admitLook,
@@ -71,13 +72,15 @@ import { SandboxProcesses, type SandboxProcessesOptions } from './sandbox-proces
 import { SandboxTerminals } from './sandbox-terminals.ts';
 import { SettingsFiles } from './settings-files.ts';
 import { SpareDirectories } from './spare-directories.ts';
+import { hostName, SandboxTemplates } from './templates/sandbox-templates.ts';
+import { runStartCommand } from './templates/start-command.ts';
+import { withTemplate } from './templates/template-orders.ts';
 
 const defaultCapacity = 1_000;
-const templateName = 'host';
 /** Lives that ended by themselves and are being recorded. */
 const endsAtOnce = 16;
 
-export class SandboxNode implements NodeApi {
+export class SandboxNode extends NodeSurfaces implements NodeApi {
   readonly #parts: NodeParts;
   readonly #clock: Clock;
   readonly #log: Logger;
@@ -94,23 +97,25 @@ export class SandboxNode implements NodeApi {
   readonly #sandboxLock = new KeyedMutex<SandboxId>();
   /** Taken inside a sandbox's lock. */
   readonly #ends = new AtMost(endsAtOnce);
-  readonly #files = new FileCalls((order) => {
+  protected readonly files = new FileCalls((order) => {
     this.#refuseWhenClosing();
     const { sandboxId } = order;
     return { ...this.#get(sandboxId), directory: this.#paths.sandbox(sandboxId), nowMs: this.#clock.nowMs() };
   });
-  readonly #processes: SandboxProcesses;
-  readonly #ports = new PortCalls({
+  protected readonly processes: SandboxProcesses;
+  protected readonly ports = new PortCalls({
     get: (sandboxId) => this.#get(sandboxId),
     listening: (sandboxId, options) => listListeningSockets(this.#parts.cgroups.groupOf(sandboxId), options),
   });
   readonly terminals: SandboxTerminals;
   readonly branches: SandboxBranches;
+  readonly templates: SandboxTemplates;
   readonly #background = new Set<Promise<void>>();
   #creating = 0;
   #closing: Promise<void> | undefined;
 
   private constructor(parts: NodeParts) {
+    super();
     const { options } = parts;
     this.#parts = parts;
     this.#clock = parts.clock;
@@ -126,6 +131,15 @@ export class SandboxNode implements NodeApi {
       faults: this.#faults,
       log: this.#log,
     });
+    this.templates = new SandboxTemplates({
+      ...parts,
+      lives: this.#lives,
+      slots: this.#slots,
+      records: () => [...this.#sandboxes.values()].map(({ record }) => record),
+      hasUnreadable: () => this.#quarantined.length > 0,
+      faults: this.#faults,
+      log: this.#log,
+    });
     const tables: SandboxProcessesOptions = {
       get: (sandboxId) => {
         this.#refuseWhenClosing();
@@ -136,7 +150,7 @@ export class SandboxNode implements NodeApi {
       faults: this.#faults,
       removeTree: (path) => this.#lives.removeTree(path),
     };
-    this.#processes = new SandboxProcesses(tables);
+    this.processes = new SandboxProcesses(tables);
     this.terminals = new SandboxTerminals(tables);
     this.branches = new SandboxBranches({
       ...parts,
@@ -145,15 +159,14 @@ export class SandboxNode implements NodeApi {
       faults: this.#faults,
       log: this.#log,
       publish: (event) => this.#feed.publish(event),
+      foundationOf: (checkpointId) => this.templates.foundationOf(checkpointId),
       get: (sandboxId) => this.#get(sandboxId),
       change: (order, task) => this.#change(order, task),
       inBackground: (work) => this.#inBackground(work),
       apply: (sandbox, next) => this.#applyLocked(sandbox, next),
       begin: (sandbox, next) => this.#beginLocked(sandbox, next),
-      end: async (sandbox) => {
-        await this.#lives.clear(sandbox.record.mark.sandboxId);
-        await this.#endLocked(sandbox, { reason: 'requested' });
-      },
+      end: (sandbox) => this.#endByForceLocked(sandbox),
+      startCommand: (sandbox) => this.#startCommandLocked(sandbox),
     });
   }
 
@@ -177,7 +190,7 @@ export class SandboxNode implements NodeApi {
       nodeId: this.#parts.identity.nodeId,
       version: this.#parts.options.version,
       bootId: this.#clock.bootId,
-      templates: [templateName],
+      templates: [hostName],
       capacity: { sandboxes: this.#capacity },
     };
   }
@@ -196,7 +209,13 @@ export class SandboxNode implements NodeApi {
     return this.#change(order, async () => {
       const known = this.#sandboxes.get(order.sandboxId);
       if (decideCreate(known?.record, order) === 'repeat') return viewOf(known!.record);
-      return await this.#createLocked(order);
+      const view = await this.#createLocked(order);
+      const sandbox = this.#get(order.sandboxId);
+      await runStartCommand(sandbox.record, this).catch(async (error: unknown) => {
+        await this.#deleteLocked(order.sandboxId, sandbox);
+        throw error;
+      });
+      return view;
     });
   }
 
@@ -204,7 +223,9 @@ export class SandboxNode implements NodeApi {
     return this.#change(order, async () => {
       const sandbox = this.#get(order.sandboxId);
       if (decideStart(sandbox.record, order) === 'repeat') return viewOf(sandbox.record);
-      return await this.#startLocked(sandbox, order);
+      await this.#startLocked(sandbox, order);
+      await this.#startCommandLocked(sandbox);
+      return viewOf(sandbox.record);
     });
   }
 
@@ -250,7 +271,7 @@ export class SandboxNode implements NodeApi {
     admitExec(record, order);
     if (client === undefined) throw new PlatformError('sandbox_unavailable', 'The sandbox is ending; nothing ran.');
     const context = { client, clock: this.#clock, sandboxEnv: record.spec.env, token: record.settings.leaseToken };
-    return await exec(context, order, signal);
+    return await exec(context, withTemplate(record, order), signal);
   }
 
   async load(order: LifeOrder): Promise<SandboxLoad> {
@@ -269,42 +290,16 @@ export class SandboxNode implements NodeApi {
     return this.#feed.watch(signal);
   }
 
-  readonly fileAction: NodeApi['fileAction'] = (order) => this.#files.fileAction(order);
-  readonly fileChanges: NodeApi['fileChanges'] = (order) => this.#files.fileChanges(order);
-  readonly readFile: NodeApi['readFile'] = (order, signal) => this.#files.readFile(order, signal);
-  readonly writeFile: NodeApi['writeFile'] = (order, bytes, signal) => this.#files.writeFile(order, bytes, signal);
-  readonly readTree: NodeApi['readTree'] = (order, signal) => this.#files.readTree(order, signal);
-  readonly writeTree: NodeApi['writeTree'] = (order, tar, signal) => this.#files.writeTree(order, tar, signal);
-  readonly watchFiles: NodeApi['watchFiles'] = (order, signal) => this.#files.watchFiles(order, signal);
-
-  readonly startProcess: NodeApi['startProcess'] = (order) => this.#processes.startProcess(order);
-  readonly getProcess: NodeApi['getProcess'] = (order) => this.#processes.getProcess(order);
-  readonly listProcesses: NodeApi['listProcesses'] = (order) => this.#processes.listProcesses(order);
-  readonly followProcess: NodeApi['followProcess'] = (order, signal) => this.#processes.followProcess(order, signal);
-  readonly writeStdin: NodeApi['writeStdin'] = (order) => this.#processes.writeStdin(order);
-  readonly signalProcess: NodeApi['signalProcess'] = (order) => this.#processes.signalProcess(order);
-  readonly killProcesses: NodeApi['killProcesses'] = (order) => this.#processes.killProcesses(order);
-  readonly waitProcess: NodeApi['waitProcess'] = (order, signal) => this.#processes.waitProcess(order, signal);
-  readonly removeProcess: NodeApi['removeProcess'] = (order) => this.#processes.removeProcess(order);
-  readonly probePort: NodeApi['probePort'] = (order, signal) => this.#processes.probePort(order, signal);
-
-  readonly createSession: NodeApi['createSession'] = (order) => this.#processes.sessions.createSession(order);
-  readonly getSession: NodeApi['getSession'] = (order) => this.#processes.sessions.getSession(order);
-  readonly listSessions: NodeApi['listSessions'] = (order) => this.#processes.sessions.listSessions(order);
-  readonly execInSession: NodeApi['execInSession'] = (o, signal) => this.#processes.sessions.execInSession(o, signal);
-  readonly setSessionEnv: NodeApi['setSessionEnv'] = (order) => this.#processes.sessions.setSessionEnv(order);
-  readonly startSessionProcess: NodeApi['startSessionProcess'] = (o) => this.#processes.sessions.startSessionProcess(o);
-  readonly deleteSession: NodeApi['deleteSession'] = (order) => this.#processes.sessions.deleteSession(order);
-  readonly listPorts: NodeApi['listPorts'] = (order) => this.#ports.listPorts(order);
-  readonly openPort: NodeApi['openPort'] = (order, signal) => this.#ports.openPort(order, signal);
-
   async #createLocked(order: CreateSandboxOrder): Promise<NodeSandbox> {
     const { sandboxId } = order;
-    admitNew(order, { templateName, count: this.#sandboxes.size + this.#creating, capacity: this.#capacity });
+    admitNew({ count: this.#sandboxes.size + this.#creating, capacity: this.#capacity });
     const slot = this.#slots.take();
     this.#creating++;
+    let letGo = () => {};
     try {
-      const sandbox = await this.#making.make(order, slot);
+      const foundation = await this.templates.foundationFor(order);
+      letGo = foundation.release;
+      const sandbox = await this.#making.make(order, { slot, foundation });
       this.#sandboxes.set(sandboxId, sandbox);
       this.#follow(sandbox);
       await this.#faults.hit('node-create-before-answer');
@@ -314,10 +309,24 @@ export class SandboxNode implements NodeApi {
       throw error;
     } finally {
       this.#creating--;
+      letGo();
     }
   }
 
-  async #startLocked(sandbox: Sandbox, order: StartSandboxOrder): Promise<NodeSandbox> {
+  /** What the template starts in every life; where it fails, the life is over. */
+  async #startCommandLocked(sandbox: Sandbox): Promise<void> {
+    await runStartCommand(sandbox.record, this).catch(async (error: unknown) => {
+      await this.#endByForceLocked(sandbox);
+      throw error;
+    });
+  }
+
+  async #endByForceLocked(sandbox: Sandbox): Promise<void> {
+    await this.#lives.clear(sandbox.record.mark.sandboxId);
+    await this.#endLocked(sandbox, { reason: 'requested' });
+  }
+
+  async #startLocked(sandbox: Sandbox, order: StartSandboxOrder): Promise<void> {
     await this.#parts.storage.shorten(sandbox.record.writable);
     await this.#beginLocked(sandbox, {
       ...sandbox.record,
@@ -329,7 +338,6 @@ export class SandboxNode implements NodeApi {
       life: { kind: 'running' },
     });
     await this.#faults.hit('node-start-before-answer');
-    return viewOf(sandbox.record);
   }
 
   /** Begins the life that `next` tells of. When it fails, the sandbox is as it was, and nothing runs. */
@@ -399,7 +407,7 @@ export class SandboxNode implements NodeApi {
     await rename(this.#paths.sandbox(sandboxId), trash);
     this.#sandboxes.delete(sandboxId);
     this.branches.expiries.forget(sandboxId);
-    await Promise.all([this.#processes.forget(sandboxId), this.terminals.forget(sandboxId)]);
+    await Promise.all([this.processes.forget(sandboxId), this.terminals.forget(sandboxId)]);
     await this.#settings.forget(this.#paths.sandbox(sandboxId));
     sandbox.client = undefined;
     this.#slots.release(record.slot);
@@ -411,6 +419,7 @@ export class SandboxNode implements NodeApi {
     await removed.catch((error: unknown) => {
       this.#log.warn('Deleted files are left until the node starts again.', { sandboxId, error });
     });
+    if (record.template !== undefined) this.#inBackground(this.templates.collect());
   }
 
   #publishEnd(record: NodeRecord, end: { readonly reason: EndReason; readonly atMs: number }): void {
@@ -449,16 +458,18 @@ export class SandboxNode implements NodeApi {
       this.#follow(sandbox);
       this.#resume({ sandboxId: mark.sandboxId, generation });
     }
+    await this.templates.open();
     for (const path of found.trash) this.#inBackground(this.#lives.removeTree(path));
   }
 
   async #close(): Promise<void> {
     this.#feed.close();
-    this.#ports.close();
+    this.ports.close();
     this.branches.expiries.close();
+    await this.templates.close();
     await Promise.all(this.#background);
     await Promise.all([...this.#sandboxes.keys()].map((sandboxId) => this.#sandboxLock.run(sandboxId, async () => {})));
-    await Promise.all([this.#processes.close(), this.terminals.close()]);
+    await Promise.all([this.processes.close(), this.terminals.close()]);
     await Promise.all([...this.#sandboxes.values()].map(({ client }) => client?.close()));
     await this.#settings.close();
     await this.#spares.close();
@@ -483,11 +494,11 @@ export class SandboxNode implements NodeApi {
 
   /** Whoever reads what ran there hears that it is over. */
   async #endTables(sandboxId: SandboxId): Promise<void> {
-    await Promise.all([this.#processes.lifeEnded(sandboxId), this.terminals.lifeEnded(sandboxId)]);
+    await Promise.all([this.processes.lifeEnded(sandboxId), this.terminals.lifeEnded(sandboxId)]);
   }
 
   #resume(order: LifeOrder): void {
-    this.#inBackground(this.#processes.resume(order));
+    this.#inBackground(this.processes.resume(order));
     this.#inBackground(this.terminals.resume(order));
   }
 

@@ -35,6 +35,7 @@ import { processOf, type RunId } from './process-record.ts';
 import type { ProcessTable } from './process-table.ts';
 import { SandboxSessions } from './sandbox-sessions.ts';
 import { type Started, startRecorded } from './start-recorded.ts';
+import { withTemplate } from './templates/template-orders.ts';
 
 /** How long an ended process with `autoCleanup` waits for somebody to read its output. */
 const cleanupMs = 60_000;
@@ -75,7 +76,8 @@ export class SandboxProcesses implements NodeProcesses {
     });
   }
 
-  async startProcess(order: StartProcessOrder): Promise<NodeProcess> {
+  async startProcess(asked: StartProcessOrder): Promise<NodeProcess> {
+    const order = withTemplate(this.#options.get(asked.sandboxId).record, asked);
     const launch: Launch = async ({ record, client }) => {
       const context = { client, sandboxEnv: record.spec.env, token: record.settings.leaseToken };
       return { pid: await startRun(context, { ...order, runId: order.processId }) };

@@ -44,6 +44,7 @@ import type { Launch, SandboxProcesses } from './sandbox-processes.ts';
 import { endOf, type SessionEntry } from './session-entry.ts';
 import { hasSessions, type SessionRecord, sessionOf } from './session-record.ts';
 import { SessionTable } from './session-table.ts';
+import { withTemplate } from './templates/template-orders.ts';
 
 const defaultShell = 'bash';
 /** Before a shell is asked again that is busy with what nobody here waits for: a command whose connection was lost. */
@@ -73,7 +74,8 @@ export class SandboxSessions implements NodeSessions {
     this.#options = options;
   }
 
-  async createSession(order: CreateSessionOrder): Promise<NodeSession> {
+  async createSession(asked: CreateSessionOrder): Promise<NodeSession> {
+    const order = withTemplate(this.#options.get(asked.sandboxId).record, asked);
     return await this.#makingLock.run(makingKey(order, order), async () => {
       const table = await this.#table(order);
       const known = table.find(order.sessionId);

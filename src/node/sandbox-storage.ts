@@ -17,7 +17,6 @@ import {
   openLayerStore,
   type PoolSizes,
   type StorageKind,
-  type TemplateLayers,
   type Trees,
   type Writable,
 } from '../layers/index.ts';
@@ -55,9 +54,14 @@ export interface SandboxStorageParts {
   readonly options: StorageOptions;
 }
 
-export interface NewWritable {
+export interface Limited {
   /** null: without any. */
   readonly limitBytes: number | null;
+}
+
+export interface NewWritable extends Limited {
+  /** The exact template below it. */
+  readonly base: string;
 }
 
 export class SandboxStorage {
@@ -117,25 +121,19 @@ export class SandboxStorage {
     await this.#store.close();
   }
 
-  async template(): Promise<TemplateLayers & { readonly id: string }> {
-    const layers = await this.#template.ensure();
-    return { ...layers, id: layers.layers.map((path) => basename(path)).join('+') };
-  }
-
   /** One with `prepareNames` done. */
-  async openNew({ limitBytes }: NewWritable): Promise<Writable> {
+  async openNew({ base, limitBytes }: NewWritable): Promise<Writable> {
     this.#refuseLimit(limitBytes);
-    const writable = this.#spares.take() ?? (await this.#makeSpare());
+    const writable = await this.#takeSpare(base);
     if (limitBytes !== null) await this.#orDiscard(writable, () => this.#store.setLimit(writable.id, limitBytes));
     return writable;
   }
 
   /** Whatever a sandbox has left in it is in there: nothing in it may be followed. */
-  async openFrom(checkpointId: CheckpointId, { limitBytes }: NewWritable): Promise<Writable> {
+  async openFrom(checkpointId: CheckpointId, { base, limitBytes }: NewWritable): Promise<Writable> {
     this.#refuseLimit(limitBytes);
-    const { id: base } = await this.template();
     return await this.#checkpointLock.run(checkpointId, async () => {
-      const { layer } = this.#get(checkpointId);
+      const { layer } = this.checkpoint(checkpointId);
       return await this.#store.openWritable({ base, from: layer, ...(limitBytes !== null && { limitBytes }) });
     });
   }
@@ -148,7 +146,7 @@ export class SandboxStorage {
 
   /** A file system that is full to its limit cannot be mounted for writing: while a life begins there is a little more. */
   async whileBeginning<Result>(
-    { id, limitBytes }: NewWritable & { readonly id: WritableId },
+    { id, limitBytes }: Limited & { readonly id: WritableId },
     begin: () => Promise<Result>,
   ): Promise<Result> {
     if (limitBytes === null) return await begin();
@@ -236,8 +234,26 @@ export class SandboxStorage {
     return { kind, liveFreeze, hasQuotas, totalBytes: blocks * bsize, freeBytes: bavail * bsize };
   }
 
+  /** Only for the machine's own template are there spares. */
+  async #takeSpare(base: string): Promise<Writable> {
+    const host = await this.#hostBase();
+    if (base !== host) return await this.#make(base);
+    const spare = this.#spares.take();
+    if (spare?.base === base) return spare;
+    if (spare !== undefined) await this.#store.discardWritable(spare.id);
+    return await this.#make(base);
+  }
+
   async #makeSpare(): Promise<Writable> {
-    const { id: base } = await this.template();
+    return await this.#make(await this.#hostBase());
+  }
+
+  async #hostBase(): Promise<string> {
+    const { layers } = await this.#template.ensure();
+    return layers.map((path) => basename(path)).join('+');
+  }
+
+  async #make(base: string): Promise<Writable> {
     const writable = await this.#store.openWritable({ base });
     await this.#orDiscard(writable, () => prepareNames(writable.directory));
     return writable;
@@ -285,7 +301,7 @@ export class SandboxStorage {
     throw new PlatformError('storage_unsupported', message);
   }
 
-  #get(id: CheckpointId): CheckpointRecord {
+  checkpoint(id: CheckpointId): CheckpointRecord {
     const record = this.checkpoints.find(id);
     if (record === undefined) throw new PlatformError('checkpoint_not_found', `This node has no checkpoint ${id}.`);
     return record;

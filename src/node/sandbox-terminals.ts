@@ -30,6 +30,7 @@ import type { ProcessEntry } from './process-entry.ts';
 import { offerInput } from './process-input.ts';
 import type { ProcessTable } from './process-table.ts';
 import { startRecorded } from './start-recorded.ts';
+import { withTemplate } from './templates/template-orders.ts';
 import { followTerminal } from './terminal-follow.ts';
 import { terminalOf } from './terminal-view.ts';
 
@@ -51,7 +52,8 @@ export class SandboxTerminals implements NodeTerminals {
     this.#tables = new LifeTables(options, { kind: 'terminal', retention, onOpen: () => {} });
   }
 
-  async open(order: OpenTerminalOrder): Promise<Opened> {
+  async open(asked: OpenTerminalOrder): Promise<Opened> {
+    const order = withTemplate(this.#options.get(asked.sandboxId).record, asked);
     const key = `${order.sandboxId} ${order.generation} ${order.name ?? order.terminalId}`;
     const other = this.#opening.get(key);
     if (other !== undefined) return { ...(await other), created: false };

@@ -26,6 +26,9 @@ export const idPrefixes = {
   layer: 'lyr',
   writable: 'wrt',
   backup: 'bkp',
+  template: 'tpl',
+  build: 'bld',
+  context: 'ctx',
 } as const;
 
 export type IdKind = keyof typeof idPrefixes;
@@ -46,6 +49,9 @@ export type CheckpointId = Id<'checkpoint'>;
 export type LayerId = Id<'layer'>;
 export type WritableId = Id<'writable'>;
 export type BackupId = Id<'backup'>;
+export type TemplateId = Id<'template'>;
+export type BuildId = Id<'build'>;
+export type ContextId = Id<'context'>;
 
 const alphabet = 'abcdefghijklmnopqrstuvwxyz0123456789';
 const randomPartLength = 20;

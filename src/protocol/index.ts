@@ -4,7 +4,9 @@ export type { ErrorBody, ErrorCode, ErrorSpec, PlatformErrorOptions } from './er
 export { errorCatalog, isErrorCode, isPlatformError, PlatformError } from './errors.ts';
 export type {
   BackupId,
+  BuildId,
   CheckpointId,
+  ContextId,
   Id,
   IdKind,
   KeyId,
@@ -18,6 +20,7 @@ export type {
   SandboxId,
   SessionId,
   TeamId,
+  TemplateId,
   TerminalId,
   TokenId,
   UserId,
@@ -120,6 +123,21 @@ export type {
 } from './node-sessions.ts';
 export { sessionEndReasons } from './node-sessions.ts';
 export type {
+  AppendContextOrder,
+  BuildFailure,
+  BuildItem,
+  BuildOrder,
+  BuildTemplateOrder,
+  NodeBuild,
+  NodeTemplate,
+  NodeTemplates,
+  TemplateDefaults,
+  TemplateOrder,
+  TemplateReadiness,
+  TemplateSource,
+  TemplateStart,
+} from './node-templates.ts';
+export type {
   ChangeTerminalOrder,
   DestroyTerminalOrder,
   FollowTerminalOrder,
@@ -169,6 +187,8 @@ export { processLimits } from './routes/processes.ts';
 export type { SandboxView } from './routes/sandboxes.ts';
 export type { SessionExecResult, SessionView } from './routes/sessions.ts';
 export { sessionLimits } from './routes/sessions.ts';
+export type { BuildLogItem, BuildView, TemplateView } from './routes/templates.ts';
+export { templateLimits } from './routes/templates.ts';
 export type { TerminalMessage, TerminalRequest, TerminalView } from './routes/terminals.ts';
 export { terminalKeyProtocol, terminalLimits, terminalProtocol, terminalRequest } from './routes/terminals.ts';
 export type { KeyView } from './routes/who.ts';

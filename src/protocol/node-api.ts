@@ -18,6 +18,7 @@ import type { NodeLoad } from './node-load.ts';
 import type { NodePorts } from './node-ports.ts';
 import type { NodeProcesses } from './node-processes.ts';
 import type { NodeSessions } from './node-sessions.ts';
+import type { NodeTemplates } from './node-templates.ts';
 import type { NodeTerminals } from './node-terminals.ts';
 
 /** What a sandbox is made from; fixed for its whole life. */
@@ -200,6 +201,7 @@ export type NodeEvent =
 export interface NodeApi extends NodeProcesses, NodeSessions, NodeFiles, NodePorts, NodeLoad {
   readonly terminals: NodeTerminals;
   readonly branches: NodeBranches;
+  readonly templates: NodeTemplates;
   describe(signal?: AbortSignal): Promise<NodeDescription>;
   inventory(signal?: AbortSignal): Promise<NodeInventory>;
   findSandbox(sandboxId: SandboxId): Promise<NodeSandbox | undefined>;

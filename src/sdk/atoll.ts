@@ -6,6 +6,7 @@ import { type CallOptions, Connection, type ConnectionOptions } from './connecti
 import { Events } from './events.ts';
 import { Leases } from './leases.ts';
 import { type CreateSandboxOptions, type ListSandboxesOptions, listQuery, Sandbox } from './sandbox.ts';
+import { Templates } from './templates.ts';
 
 type Routes = typeof routes;
 type Items<Name extends 'listKeys' | 'listUsers' | 'listTeams' | 'listWebhooks'> = ResultOf<Routes[Name]>['items'];
@@ -22,6 +23,7 @@ export class Atoll {
   readonly users: Users;
   readonly teams: Teams;
   readonly webhooks: Webhooks;
+  readonly templates: Templates;
 
   constructor(options: ConnectionOptions) {
     this.connection = new Connection(options);
@@ -34,6 +36,7 @@ export class Atoll {
     this.users = new Users(this.connection);
     this.teams = new Teams(this.connection);
     this.webhooks = new Webhooks(this.connection);
+    this.templates = new Templates(this.connection);
   }
 
   /** The key that this client uses. */

@@ -10,6 +10,7 @@ export type {
   Scope,
   SessionView,
   StateKind,
+  TemplateView,
 } from '../protocol/index.ts';
 export { errorCatalog, isPlatformError, PlatformError } from '../protocol/index.ts';
 export { Atoll } from './atoll.ts';
@@ -59,4 +60,5 @@ export {
   Sessions,
   type StartSessionProcessOptions,
 } from './sessions.ts';
+export { TemplateBuild, type TemplateSourceInput, Templates } from './templates.ts';
 export { type OpenTerminalOptions, Terminal, type TerminalExit, Terminals } from './terminals.ts';

@@ -5,6 +5,7 @@ import { bindFileRoutes } from './bind-file-routes.ts';
 import { bindPorts } from './bind-ports.ts';
 import { bindProcesses } from './bind-processes.ts';
 import { bindSessions } from './bind-sessions.ts';
+import { bindTemplates } from './bind-templates.ts';
 import { bindTerminals } from './bind-terminals.ts';
 import type { ControlPort } from './control-port.ts';
 import type { EventStreams } from './event-stream.ts';
@@ -79,6 +80,7 @@ export function bindRoutes(
   bindTerminals(handle, control.terminals);
 
   bindBranches(handle, control);
+  bindTemplates(handle, control.templates, streams);
 
   handle(routes.acquireLease, ({ caller, conditions, body, exchange }) =>
     leases.acquire(caller, conditions, body, exchange.ending),

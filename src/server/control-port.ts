@@ -25,6 +25,7 @@ import type { BranchesPort } from './branches-port.ts';
 import type { PortsPort } from './ports-port.ts';
 import type { ProcessesPort } from './processes-port.ts';
 import type { SessionsPort } from './sessions-port.ts';
+import type { TemplatesPort } from './templates-port.ts';
 import type { TerminalsPort } from './terminals-port.ts';
 
 type Routes = typeof routes;
@@ -196,6 +197,7 @@ export interface ControlPort extends BranchesPort {
   readonly sessions: SessionsPort;
   readonly ports: PortsPort;
   readonly terminals: TerminalsPort;
+  readonly templates: TemplatesPort;
   readonly leases: {
     /** `signal`: the waiter gives up. */
     acquire(

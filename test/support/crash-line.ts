@@ -65,6 +65,7 @@ export class CrashLine {
       readTree: (...given) => this.#pass(() => node.readTree(...given)),
       writeTree: (...given) => this.#pass(() => node.writeTree(...given)),
       watchFiles: (order, signal) => node.watchFiles(order, AbortSignal.any([signal, this.#cut.signal])),
+      templates: node.templates,
       startProcess: (...given) => this.#pass(() => node.startProcess(...given)),
       getProcess: (...given) => this.#pass(() => node.getProcess(...given)),
       listProcesses: (...given) => this.#pass(() => node.listProcesses(...given)),

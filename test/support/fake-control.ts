@@ -15,6 +15,7 @@ import type { ControlPort } from '../../src/server/index.ts';
 import { fakeControlBranches } from './fake-control-branches.ts';
 import { FakeControlFiles } from './fake-files.ts';
 import { fakeControlPorts } from './fake-ports.ts';
+import { noTemplateCalls } from './fake-templates.ts';
 
 export function testId<Kind extends IdKind>(kind: Kind, name: string): Id<Kind> {
   return `${idPrefixes[kind]}${name.padEnd(20, '0')}` as Id<Kind>;
@@ -321,6 +322,8 @@ export class FakeControl implements ControlPort {
     destroy: async (...args) => this.#note('destroyTerminal', ...args),
     attach: async (caller, address) => this.#noTerminal('attachTerminal', caller, address),
   };
+
+  readonly templates = noTemplateCalls;
 
   #noTerminal(name: string, ...given: readonly unknown[]): never {
     this.#note(name, ...given);

@@ -28,9 +28,12 @@ import {
 import { FakeBranches } from './fake-branches.ts';
 import { FakeProcesses } from './fake-processes.ts';
 import { FakeSessions } from './fake-sessions.ts';
+import { noTemplates } from './fake-templates.ts';
 import { FakeTerminals } from './fake-terminals.ts';
 
-type Call = Exclude<keyof NodeApi, 'watch' | 'followProcess' | 'terminals' | 'branches'> | keyof NodeBranches;
+type Call =
+  | Exclude<keyof NodeApi, 'watch' | 'followProcess' | 'terminals' | 'branches' | 'templates'>
+  | keyof NodeBranches;
 
 /** What happens to the next call of a kind. */
 interface Mishap {
@@ -264,6 +267,7 @@ export class FakeNode implements NodeApi {
     sandboxes: this.sandboxes,
     call: (name, work) => this.#call(name, work),
   });
+  readonly templates = noTemplates;
 
   /** Files are not in this fake; a test puts what it needs in their place. */
   fileAction: NodeApi['fileAction'] = noFiles;

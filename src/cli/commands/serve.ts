@@ -69,6 +69,7 @@ function welcome({ url, keyFile, data, atoll, version }: Welcome): string {
     '',
     `  ${atoll} exec${place} "$(${atoll} create${place})" -- uname -a`,
     '',
+    `Sandboxes start from this machine's own programs; for a Debian of their own: ${atoll} template build base${place}`,
     '',
   ].join('\n');
 }

@@ -30,6 +30,7 @@ import { type NodeTarget, openCall, readLines } from './open-call.ts';
 import { PortClient } from './port-client.ts';
 import { type NodeCalls, processClient } from './process-client.ts';
 import { sessionClient } from './session-client.ts';
+import { templateClient } from './template-client.ts';
 import { terminalClient } from './terminal-client.ts';
 
 /** An abort can overtake the exec it is meant for; it is sent again until the exec is found or over. */
@@ -65,6 +66,7 @@ export class NodeClient implements NodeApi {
   readonly #processes = processClient(this.#calls);
   readonly terminals = terminalClient(this.#calls);
   readonly branches = branchClient(this.#calls);
+  readonly templates = templateClient(this.#calls);
   readonly #sessions = sessionClient({
     ask: (method, order) => this.#ask(method, order),
     order: (method, order) => this.#order(method, order),

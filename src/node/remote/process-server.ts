@@ -8,6 +8,7 @@ import { sendItems } from './item-stream.ts';
 import { parseJson } from './node-wire.ts';
 import * as wire from './process-wire.ts';
 import { parseOrder, readBody, sendResult } from './serve-call.ts';
+import { templateCalls, templateStreams } from './template-server.ts';
 import { terminalCalls, terminalStreams } from './terminal-server.ts';
 
 /** Of a start, or of one write of input in base64. */
@@ -27,11 +28,13 @@ const calls: Readonly<Record<string, Call>> = {
   removeProcess: (node, order) => node.removeProcess(parseOrder(wire.removeProcessOrder, order)),
   probePort: (node, order, over) => node.probePort(parseOrder(wire.probePortOrder, order), over),
   ...terminalCalls,
+  ...templateCalls,
 };
 
 const streams: Readonly<Record<string, Stream>> = {
   followProcess: (node, order, over) => node.followProcess(parseOrder(wire.followProcessOrder, order), over),
   ...terminalStreams,
+  ...templateStreams,
 };
 
 export const processMethods: ReadonlySet<string> = new Set([...Object.keys(calls), ...Object.keys(streams)]);

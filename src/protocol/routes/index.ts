@@ -9,6 +9,7 @@ import * as ports from './ports.ts';
 import * as processes from './processes.ts';
 import * as sandboxes from './sandboxes.ts';
 import * as sessions from './sessions.ts';
+import * as templates from './templates.ts';
 import * as terminals from './terminals.ts';
 import * as who from './who.ts';
 
@@ -59,6 +60,14 @@ export const routes = {
   exposePort: ports.exposePort,
   unexposePort: ports.unexposePort,
   rotatePortToken: ports.rotatePortToken,
+  buildTemplate: templates.buildTemplate,
+  uploadTemplateContext: templates.uploadTemplateContext,
+  getTemplateBuild: templates.getTemplateBuild,
+  readTemplateBuildLog: templates.readTemplateBuildLog,
+  cancelTemplateBuild: templates.cancelTemplateBuild,
+  listTemplates: templates.listTemplates,
+  getTemplate: templates.getTemplate,
+  removeTemplate: templates.removeTemplate,
   openTerminal: terminals.openTerminal,
   listTerminals: terminals.listTerminals,
   getTerminal: terminals.getTerminal,

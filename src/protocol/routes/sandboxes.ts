@@ -96,6 +96,8 @@ export const createSandbox = defineRoute({
     'checkpoint_not_usable',
     'layer_incompatible',
     'storage_unsupported',
+    'template_not_built',
+    'template_start_failed',
     'limit_exceeded',
     'node_unavailable',
     'outcome_unknown',
