@@ -4,7 +4,7 @@
  */
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
-import { mkdir, mkdtemp, readdir, readFile, rm, writeFile } from 'node:fs/promises';
+import { chmod, mkdir, mkdtemp, readdir, readFile, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { gzipSync } from 'node:zlib';
@@ -196,6 +196,21 @@ describeWith(requires.root, requires.compiler)('hostile images', () => {
     ).rejects.toMatchObject({ code: 'image_refused' });
     await expect(unpack([tar], { architecture: 'other' })).rejects.toMatchObject({ code: 'image_refused' });
     await expectUntouched();
+  });
+
+  test('a place that others can change is refused', async () => {
+    const layout = join(home, 'layout');
+    const shared = join(home, 'shared');
+    await writeLayout(layout, buildImage([buildTar([file])]));
+    await mkdir(shared);
+    const unpackThere = () =>
+      unpackImage({ kind: 'layout', directory: layout }, { directory: join(shared, 'tree'), program });
+    await chmod(shared, 0o777);
+    await expect(unpackThere()).rejects.toMatchObject({ code: 'isolation_failed' });
+    await chmod(shared, 0o755);
+    await expect(unpackThere()).resolves.toMatchObject({ entries: 1 });
+    await rm(shared, { recursive: true });
+    await rm(layout, { recursive: true });
   });
 
   test('the program that writes refuses by itself: ways through links, other entries than it is told, a directory that is open to others', async () => {

@@ -49,7 +49,7 @@ export class ByteReader {
   async *parts(count: number): AsyncGenerator<Buffer, void> {
     for (let left = count; left > 0; ) {
       if (this.#at === this.#chunk.byteLength && !(await this.#fill()))
-        refuseImage('The tar of a layer ends in the middle of an entry.');
+        refuseImage('A tar of the image ends in the middle of an entry.');
       const part = this.takeNow(Math.min(left, this.#chunk.byteLength - this.#at))!;
       left -= part.byteLength;
       yield part;
@@ -64,6 +64,16 @@ export class ByteReader {
     } else if (count > held) {
       this.#source.skip(count - held);
       this.#passed += count - held;
+    }
+  }
+
+  /** Passes over `count` bytes, or what there is of them before the end. */
+  async skipPresent(count: number): Promise<void> {
+    let left = count;
+    while (left > 0 && !(await this.atEnd())) {
+      const held = Math.min(left, this.#chunk.byteLength - this.#at);
+      this.#at += held;
+      left -= held;
     }
   }
 

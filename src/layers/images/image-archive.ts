@@ -18,6 +18,7 @@ import { digestOf, VerifiedBlob } from './verified-blob.ts';
 const entriesMax = 100_000;
 const linksMax = 8;
 const chunkBytes = 256 * 1024;
+const gzipMagic = Buffer.of(0x1f, 0x8b);
 const headerChunkBytes = 16 * 1024;
 
 interface ArchivedFile {
@@ -97,6 +98,8 @@ function isTag(full: string, tag: string): boolean {
 
 async function indexArchive(file: FileHandle): Promise<ArchiveIndex> {
   const { size } = await file.stat();
+  const { buffer } = await file.read(Buffer.alloc(2), 0, 2, 0);
+  if (buffer.equals(gzipMagic)) refuseImage('The archive is compressed as a whole; decompress it first.');
   const reader = new ByteReader({ [Symbol.asyncIterator]: () => headersOf(file) });
   const index = new Map<string, ArchivedFile | string>();
   for await (const entry of readTar(reader)) {

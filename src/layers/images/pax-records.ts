@@ -35,7 +35,7 @@ export function parsePax(bytes: Buffer): PaxValues {
 export function checkGlobalPax(bytes: Buffer): void {
   for (const [key] of recordsOf(bytes)) {
     if (key !== 'comment')
-      refuseImage(`The tar of a layer has a global pax header with "${key}", which is not supported.`);
+      refuseImage(`A tar of the image has a global pax header with "${key}", which is not supported.`);
   }
 }
 
@@ -80,7 +80,7 @@ function* recordsOf(bytes: Buffer): Generator<readonly [key: string, value: Buff
       equals > space + 1 &&
       equals < end - 1 &&
       bytes[end - 1] === 0x0a;
-    if (!isWhole) refuseImage('The tar of a layer has a malformed pax header.');
+    if (!isWhole) refuseImage('A tar of the image has a malformed pax header.');
     yield [bytes.toString('latin1', space + 1, equals), bytes.subarray(equals + 1, end - 1)];
     at = end;
   }

@@ -40,7 +40,7 @@ const zeros = Buffer.alloc(blockBytes);
 /** A header, or undefined for a block of zeros. */
 export function parseTarHeader(block: Buffer): TarHeader | undefined {
   if (block.equals(zeros)) return undefined;
-  if (sumOf(block) !== numberAt(block, 148, 8)) refuseImage('The tar of a layer has a damaged header.');
+  if (sumOf(block) !== numberAt(block, 148, 8)) refuseImage('A tar of the image has a damaged header.');
   const type = block[156] === 0 ? tarTypes.file : String.fromCharCode(block[156]!);
   const prefix = isUstar(block) ? textAt(block, 345, 155) : '';
   const name = textAt(block, 0, 100);
@@ -75,7 +75,7 @@ function textAt(block: Buffer, at: number, size: number): string {
 
 function naturalAt(block: Buffer, at: number, size: number): number {
   const number = numberAt(block, at, size);
-  if (number < 0) refuseImage('The tar of a layer has a negative number in a header.');
+  if (number < 0) refuseImage('A tar of the image has a negative number in a header.');
   return number;
 }
 
@@ -87,11 +87,11 @@ function numberAt(block: Buffer, at: number, size: number): number {
     return safe(Number(number));
   }
   const text = textAt(block, at, size).replace(/^[ ]+|[ ]+$/g, '');
-  if (!/^[0-7]*$/.test(text)) refuseImage('The tar of a layer has a number in a header that is none.');
+  if (!/^[0-7]*$/.test(text)) refuseImage('A tar of the image has a number in a header that is none.');
   return text === '' ? 0 : safe(Number.parseInt(text, 8));
 }
 
 function safe(number: number): number {
-  if (!Number.isSafeInteger(number)) refuseImage('The tar of a layer has a number in a header that is too great.');
+  if (!Number.isSafeInteger(number)) refuseImage('A tar of the image has a number in a header that is too great.');
   return number;
 }

@@ -119,6 +119,23 @@ test('numbers in base 256, before 1970 and too wide for octal, and sizes of what
   ]);
 });
 
+test('an archive may end behind its last byte of content, and not before', async () => {
+  const archive = buildTar(
+    [
+      { name: 'a', content: 'x' },
+      { name: 'b', content: 'content' },
+    ],
+    { isOpen: true },
+  );
+  const padding = 512 - 'content'.length;
+  for (const cut of [0, 1, padding]) {
+    expect(await readAll(archive.subarray(0, archive.byteLength - cut))).toHaveLength(2);
+  }
+  await expect(readAll(archive.subarray(0, archive.byteLength - padding - 1))).rejects.toMatchObject({
+    code: 'image_refused',
+  });
+});
+
 test('damage of any kind is refused by name or changes what is read, and never more than that', async () => {
   const whole = buildTar([
     { name: 'a', content: 'content of a', pax: { path: 'long/name/of/a', mtime: '12.5', 'SCHILY.xattr.user.x': 'y' } },

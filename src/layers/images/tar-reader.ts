@@ -3,7 +3,7 @@
  *
  * Invariants:
  *  - The content of an entry is read in full or passed over before the next is given, so the reader is always at a header.
- *  - An archive ends with a block of zeros or where its stream ends at a header; anything else is refused.
+ *  - An archive ends with a block of zeros or where its stream ends behind the content of an entry; anything else is refused.
  */
 import type { ByteReader } from './byte-reader.ts';
 import { refuseImage } from './image-limits.ts';
@@ -59,12 +59,12 @@ async function nextEntry(reader: ByteReader): Promise<{ entry: TarEntry; finish(
   for (let headers = 0; headers <= metadataHeadersMax; headers += 1) {
     const header = await nextHeader(reader);
     if (header === undefined) {
-      if (headers > 0) refuseImage('The tar of a layer ends where an entry is announced.');
+      if (headers > 0) refuseImage('A tar of the image ends where an entry is announced.');
       return undefined;
     }
     if (!(await takeMetadata(reader, header, announced))) return entryOf(reader, header, announced);
   }
-  refuseImage(`The tar of a layer describes one entry by more than ${metadataHeadersMax} headers.`);
+  refuseImage(`A tar of the image describes one entry by more than ${metadataHeadersMax} headers.`);
 }
 
 async function nextHeader(reader: ByteReader): Promise<TarHeader | undefined> {
@@ -123,7 +123,8 @@ function entryOf(reader: ByteReader, header: TarHeader, { name, target, pax }: A
   };
   const finish = async () => {
     if (!isRead) await reader.skip(size);
-    await reader.skip(paddingOf(size));
+    // Some tools write neither the padding of the last entry nor blocks of zeros after it.
+    await reader.skipPresent(paddingOf(size));
   };
   return { entry, finish };
 }

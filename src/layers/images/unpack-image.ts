@@ -4,7 +4,8 @@
  * Always true: the directory is made here and closed to others until the last entry is written. When it fails, or this process dies, the
  * directory is worth nothing and its caller removes it; nothing else is left, for what a registry sent stays in the cache by digest.
  */
-import { mkdir } from 'node:fs/promises';
+import { lstat, mkdir } from 'node:fs/promises';
+import { dirname } from 'node:path';
 import { PlatformError } from '../../protocol/index.ts';
 import { applyLayer, type ImageTally, type LayerTarget, type TopEntry } from './apply-layer.ts';
 import { decompress } from './decompress.ts';
@@ -112,6 +113,7 @@ interface TreeWork {
 
 async function writeTree(image: OpenedImage, { parsed, tally, options }: TreeWork): Promise<void> {
   const { directory, program, signal } = options;
+  await checkParent(dirname(directory));
   await mkdir(directory, { mode: 0o700 });
   const writer = new TreeWriter({ program, directory });
   const stop = () => void writer.close();
@@ -144,6 +146,14 @@ async function writeTree(image: OpenedImage, { parsed, tally, options }: TreeWor
     signal?.removeEventListener('abort', stop);
     await writer.close();
   }
+}
+
+/** Whoever can rename the directory while it is filled could put another in its place. */
+async function checkParent(parent: string): Promise<void> {
+  const { uid, mode } = await lstat(parent);
+  const isSticky = (mode & 0o1000) !== 0;
+  if (uid === process.geteuid?.() && ((mode & 0o022) === 0 || isSticky)) return;
+  throw new PlatformError('isolation_failed', `${parent} can be changed by others, so no image is unpacked there.`);
 }
 
 async function unpackLayer(

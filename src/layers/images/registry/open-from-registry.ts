@@ -1,5 +1,6 @@
 /** An image of a registry: its documents are read, its layers fetched into the cache, a few at a time, before the first is unpacked. */
 import { setTimeout as delay } from 'node:timers/promises';
+import { AtMost } from '../../../base/index.ts';
 import { isPlatformError } from '../../../protocol/index.ts';
 import { refuseImage } from '../image-limits.ts';
 import type { ImageSource } from '../image-source.ts';
@@ -114,17 +115,15 @@ async function retried<Result>(task: () => Promise<Result>, signal: AbortSignal 
 
 /** After the first failure nothing new is begun, and what is on its way is awaited, so that nothing is left running. */
 async function forEach<Item>(items: readonly Item[], run: (item: Item) => Promise<void>): Promise<void> {
-  const waiting = items.values();
+  const turns = new AtMost(downloadsAtOnce);
   let hasFailed = false;
-  const worker = async () => {
-    for (const item of waiting) {
-      if (hasFailed) return;
-      await run(item).catch((error: unknown) => {
-        hasFailed = true;
-        throw error;
-      });
-    }
+  const runOne = async (item: Item) => {
+    if (hasFailed) return;
+    await run(item).catch((error: unknown) => {
+      hasFailed = true;
+      throw error;
+    });
   };
-  const ended = await Promise.allSettled(Array.from({ length: Math.min(downloadsAtOnce, items.length) }, worker));
+  const ended = await Promise.allSettled(items.map((item) => turns.run(() => runOne(item))));
   for (const end of ended) if (end.status === 'rejected') throw end.reason;
 }
