@@ -369,7 +369,10 @@ describe('serve, node and doctor', () => {
     expect(text).toContain('serves at http://127.0.0.1:1234\n');
     expect(text).toContain('The key is in /data/key');
     expect(text).toContain(`atoll exec --data '/my data' "$(atoll create --data '/my data')" -- uname -a`);
-    expect(asked).toEqual({ dataDirectory: '/my data', host: '127.0.0.1', port: 0, logLevel: 'warn' });
+    expect(asked).toEqual({
+      ...{ dataDirectory: '/my data', host: '127.0.0.1', port: 0, logLevel: 'warn' },
+      storage: 'auto',
+    });
     expect(isClosed).toBe(false);
     rig.interrupt();
     expect((await running).exitCode).toBe(0);

@@ -100,10 +100,11 @@ export class SandboxStorage {
   /** Discards what no sandbox has; `named` are those of every record. From now on the storage is maintained. */
   async begin(named: ReadonlySet<WritableId>, options: { readonly keepsUnknown: boolean }): Promise<void> {
     const unknown = this.#store.listWritables().filter(({ id }) => !named.has(id));
-    for (const { id } of unknown) {
-      if (options.keepsUnknown)
-        this.#parts.log.warn('Files that may belong to an unreadable sandbox are kept.', { id });
-      else await this.#store.discardWritable(id);
+    if (options.keepsUnknown) {
+      const ids = unknown.map(({ id }) => id);
+      this.#parts.log.warn('Files that no readable sandbox has are kept: one cannot be read.', { ids });
+    } else {
+      await Promise.all(unknown.map(({ id }) => this.#store.discardWritable(id)));
     }
     this.#maintenance.start();
   }
@@ -111,7 +112,8 @@ export class SandboxStorage {
   /** The storage is unmounted if no sandbox is left. */
   async close(): Promise<void> {
     await this.#maintenance.close();
-    for (const { id } of await this.#spares.close()) await this.#store.discardWritable(id);
+    const spares = await this.#spares.close();
+    await Promise.all(spares.map(({ id }) => this.#store.discardWritable(id)));
     await this.#store.close();
   }
 

@@ -1,6 +1,4 @@
 /** What every NodeApi promises about branches of files: checkpoints, what is made from them, restore in place, pause and resume. */
-import { readdir } from 'node:fs/promises';
-import { join } from 'node:path';
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import {
   type CheckpointId,
@@ -9,14 +7,11 @@ import {
   type NodeEvent,
   type NodeSandbox,
   newId,
-  type SandboxSettings,
 } from '../../src/protocol/index.ts';
+import * as rig from '../support/branch-rig.ts';
 import { patience } from '../support/crashes.ts';
 import type { NodeUnderTest } from '../support/node-harness.ts';
-import { createOrder, lifeOf, plainSettings, plainSpec, run } from '../support/node-orders.ts';
-
-/** Appends the same counter to two files for ever, one after the other. */
-const twoCounters = 'i=0; while :; do i=$((i+1)); echo $i >> /root/first; echo $i >> /root/second; done';
+import { createOrder, lifeOf, plainSpec, run } from '../support/node-orders.ts';
 
 export function nodeBranchesContract(open: () => Promise<NodeUnderTest>): void {
   let harness: NodeUnderTest;
@@ -32,48 +27,27 @@ export function nodeBranchesContract(open: () => Promise<NodeUnderTest>): void {
   const create = (overrides: Parameters<typeof createOrder>[0] = {}) => node.createSandbox(createOrder(overrides));
   const remove = (...sandboxes: readonly NodeSandbox[]) =>
     Promise.all(sandboxes.map((sandbox) => node.deleteSandbox(lifeOf(sandbox))));
-  const sh = async (sandbox: NodeSandbox, command: string) => {
-    const { stdout, stderr } = await run(node, sandbox, ['sh', '-c', command]);
-    return `${stdout}${stderr}`;
-  };
-  const checkpoint = (sandbox: NodeSandbox, checkpointId: CheckpointId = newId('checkpoint')) =>
-    node.branches.checkpoint({ ...lifeOf(sandbox), checkpointId, leaseToken: null });
+  const sh = (sandbox: NodeSandbox, command: string) => rig.sh(node, sandbox, command);
+  const start = (sandbox: NodeSandbox, command: string) => rig.startCommand(node, sandbox, command);
+  const checkpoint = (sandbox: NodeSandbox, id?: CheckpointId) => rig.checkpointOf(node, sandbox, id);
+  const restoreTo = (sandbox: NodeSandbox, one: Pick<NodeCheckpoint, 'checkpointId'>) =>
+    node.branches.restore(rig.restoreOrder(sandbox, one));
+  const next = rig.nextOrder;
+  const storedLayers = async () => (await rig.storedIn(harness.dataDirectory)).layers;
   const fork = ({ checkpointId }: NodeCheckpoint, overrides: Parameters<typeof createOrder>[0] = {}) =>
     create({ fromCheckpoint: checkpointId, ...overrides });
-  const start = (sandbox: NodeSandbox, command: string) =>
-    node.startProcess({
-      ...{ ...lifeOf(sandbox), processId: newId('process'), name: null, leaseToken: null, command, cwd: null },
-      ...{ env: {}, user: null, stdinOpen: false, timeoutMs: null, graceMs: 0, keepBytes: 64 * 1024 },
-      autoCleanup: false,
-    });
-  const next = (sandbox: NodeSandbox, settings: Partial<SandboxSettings> = {}) => ({
-    ...lifeOf(sandbox),
-    version: sandbox.version + 1,
-    settings: { ...plainSettings, ...settings },
-  });
-  const restoreTo = (sandbox: NodeSandbox, { checkpointId }: NodeCheckpoint) =>
-    node.branches.restore({ ...next(sandbox), generation: sandbox.generation + 1, checkpointId });
-  const lines = async (sandbox: NodeSandbox, path: string) => Number(await sh(sandbox, `wc -l < ${path}`));
-  /** What the storage has on disk. */
-  const storedLayers = async () => {
-    const storage = join(harness.dataDirectory, 'storage');
-    const root = (await readdir(storage)).includes('pool') ? join(storage, 'pool') : storage;
-    return await readdir(join(root, 'layers'));
-  };
 
   test('K34: a checkpoint of a running sandbox is of one instant, as a writer of two files sees it', async () => {
     const sandbox = await create({ settings: { metadata: { a: '1' }, metadataVersion: 3 } });
-    await start(sandbox, twoCounters);
-    await expect.poll(() => lines(sandbox, '/root/second').catch(() => 0), patience).toBeGreaterThan(10);
+    await rig.startCounting(node, sandbox);
     const taken = await Promise.all([1, 2, 3].map(() => checkpoint(sandbox)));
-    const before = await lines(sandbox, '/root/second');
-    await expect.poll(() => lines(sandbox, '/root/second'), patience).toBeGreaterThan(before);
+    await rig.expectMoving(node, sandbox);
     for (const one of taken) {
       expect(one).toMatchObject({ sandboxId: sandbox.mark.sandboxId, generation: 1, spec: plainSpec });
       expect(one).toMatchObject({ metadata: { a: '1' }, metadataVersion: 3 });
       expect(one.frozenMs).toBeGreaterThan(0);
       const copy = await fork(one);
-      const [first, second] = [await lines(copy, '/root/first'), await lines(copy, '/root/second')];
+      const [first, second] = [await rig.countOf(node, copy, 'first'), await rig.countOf(node, copy)];
       expect(first - second === 0 || first - second === 1, `${first} and ${second}`).toBe(true);
       expect(second).toBeGreaterThan(10);
       await remove(copy);
@@ -140,7 +114,7 @@ export function nodeBranchesContract(open: () => Promise<NodeUnderTest>): void {
   test('K35: a restore that cannot begin leaves the sandbox running as it was', async () => {
     const sandbox = await create();
     await sh(sandbox, 'echo mine > /root/file');
-    const gone = { checkpointId: newId('checkpoint') } as NodeCheckpoint;
+    const gone = { checkpointId: newId('checkpoint') };
     await expect(restoreTo(sandbox, gone)).rejects.toMatchObject({ code: 'checkpoint_not_found' });
     expect(await node.findSandbox(sandbox.mark.sandboxId)).toEqual(sandbox);
     expect(await sh(sandbox, 'cat /root/file')).toBe('mine\n');
@@ -192,8 +166,7 @@ export function nodeBranchesContract(open: () => Promise<NodeUnderTest>): void {
 
   test('K38: a memory pause keeps every process, standing still, and refuses what would move one', async () => {
     const sandbox = await create();
-    await start(sandbox, twoCounters);
-    await expect.poll(() => lines(sandbox, '/root/second').catch(() => 0), patience).toBeGreaterThan(10);
+    await rig.startCounting(node, sandbox);
     const pids = await sh(sandbox, 'pgrep -f "[f]irst"');
     const paused = await node.branches.pause(next(sandbox, { metadata: { at: 'pause' }, metadataVersion: 2 }));
     expect(paused).toMatchObject({ generation: 1, version: 2, life: { kind: 'paused' } });
@@ -206,7 +179,7 @@ export function nodeBranchesContract(open: () => Promise<NodeUnderTest>): void {
     const taken = [await checkpoint(paused), await checkpoint(paused)];
     expect(taken.map(({ frozenMs }) => frozenMs)).toEqual([0, 0]);
     const copies = await Promise.all(taken.map((one) => fork(one)));
-    const counts = await Promise.all(copies.map((copy) => lines(copy, '/root/first')));
+    const counts = await Promise.all(copies.map((copy) => rig.countOf(node, copy, 'first')));
     expect(counts[0]).toBe(counts[1]);
     // K10: a patch while it is paused is there when it goes on, also after the node was started again.
     const patched = await node.applySettings(next(paused, { metadata: { at: 'patch' }, metadataVersion: 3 }));
@@ -221,7 +194,7 @@ export function nodeBranchesContract(open: () => Promise<NodeUnderTest>): void {
       version: 4,
       metadata: { at: 'resume' },
     });
-    await expect.poll(() => lines(resumed, '/root/first'), patience).toBeGreaterThan(counts[0]!);
+    await expect.poll(() => rig.countOf(node, resumed, 'first'), patience).toBeGreaterThan(counts[0]!);
     await remove(resumed, ...copies);
     for (const { checkpointId } of taken) await node.branches.removeCheckpoint(checkpointId);
   });
