@@ -429,6 +429,7 @@ test('every command that changes something takes an idempotency key, and every o
     'ls',
     'changes',
     'cat',
+    'download',
     'stat',
     'info',
     'show',

@@ -239,7 +239,8 @@ export class Backups {
   async #get(caller: Caller, id: BackupId): Promise<BackupRecord> {
     const found = await this.#context.store.read((tables) => tables.backups.find(id));
     const isThere = found?.teamId === caller.teamId && !isPast(found, this.#context.clock.nowMs());
-    if (isThere) return found;
+    // A token of one sandbox does not get at the files of another through a backup.
+    if (isThere && (caller.sandboxId === null || caller.sandboxId === found.sandboxId)) return found;
     throw new PlatformError('backup_not_found', `There is no backup ${id} in this team, or it has expired.`);
   }
 }

@@ -2,7 +2,7 @@
 import { afterEach, beforeEach, expect, test } from 'vitest';
 import { ControlRig } from '../../test/support/control-rig.ts';
 import { lostAnswer, nodeAway } from '../../test/support/fake-node.ts';
-import { type CheckpointId, isPlatformError, type SandboxId } from '../protocol/index.ts';
+import { type CheckpointId, isPlatformError, routes, type SandboxId } from '../protocol/index.ts';
 
 let rig: ControlRig;
 beforeEach(async () => {
@@ -31,6 +31,7 @@ test('K9: a patch that races a checkpoint holds, and the checkpoint has the map 
   const making = rig.checkpoint(id);
   await gate.reached;
   const patching = rig.patch(id, { step: '2' });
+  await rig.quiet();
   gate.open();
   const [checkpoint] = await Promise.all([making, patching]);
   expect(checkpoint.metadata).toEqual({ step: '1' });
@@ -335,6 +336,17 @@ test('traffic resumes a sandbox once where that is set, and not past its lease',
   expect(await codeOf(rig.exec(id))).toBe('lease_held');
   expect((await rig.get(id)).state).toBe('paused');
   expect((await rig.exec(id, { leaseToken: lease.grants[0]!.token })).exitCode).toBe(0);
+});
+
+test('a token of one sandbox does not get at the files of another through checkpoints, and makes no forks', async () => {
+  const [own, other] = [await rig.create(), await rig.create()];
+  const [mine, foreign] = [await rig.checkpoint(own.id), await rig.checkpoint(other.id)];
+  const token = { ...rig.caller, sandboxId: own.id };
+  const restore = (checkpoint: CheckpointId) => rig.control.restores.restore(token, own.id, {}, { checkpoint });
+  expect(await codeOf(restore(foreign.id))).toBe('checkpoint_not_found');
+  expect((await restore(mine.id)).generation).toBe(2);
+  const body = routes.forkSandbox.body.parse({});
+  expect(await codeOf(rig.control.forks.fork(token, own.id, {}, body))).toBe('forbidden');
 });
 
 test('a team takes no more on disks than it may', async () => {

@@ -206,7 +206,7 @@ export class Checkpoints {
 
   /** Something is made from it: it is there until that is done. */
   using<Result>(
-    caller: Pick<Caller, 'teamId'>,
+    caller: Pick<Caller, 'teamId' | 'sandboxId'>,
     id: CheckpointId,
     work: (checkpoint: CheckpointRecord) => Promise<Result>,
   ): Promise<Result> {
@@ -303,9 +303,11 @@ export class Checkpoints {
     return this.#lock.size;
   }
 
-  async #get(caller: Pick<Caller, 'teamId'>, id: CheckpointId): Promise<CheckpointRecord> {
+  async #get(caller: Pick<Caller, 'teamId' | 'sandboxId'>, id: CheckpointId): Promise<CheckpointRecord> {
     const found = await this.#context.store.read((tables) => tables.checkpoints.find(id));
-    if (found === undefined || found.teamId !== caller.teamId) throw checkpointGone(id);
+    // A token of one sandbox does not get at the files of another through a checkpoint.
+    const isInReach = caller.sandboxId === null || caller.sandboxId === found?.sandboxId;
+    if (found === undefined || found.teamId !== caller.teamId || !isInReach) throw checkpointGone(id);
     return found;
   }
 

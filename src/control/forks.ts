@@ -11,6 +11,7 @@ import {
   idPrefixes,
   isPlatformError,
   newId,
+  PlatformError,
   type ResultOf,
   type routes,
   type SandboxId,
@@ -58,6 +59,9 @@ export class Forks {
   }
 
   async fork(caller: Caller, sandboxId: SandboxId, conditions: Conditions, body: ForkBody): Promise<ForkAnswer> {
+    if (caller.sandboxId !== null) {
+      throw new PlatformError('forbidden', 'A token of one sandbox makes no others: it could not reach them.');
+    }
     if (body.metadata !== 'inherit') checkMetadata(body.metadata);
     checkEnvironment(body.env ?? {});
     const asked = (operation: Operation) => ({ caller, sandboxId, conditions, body, operation });

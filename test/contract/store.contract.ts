@@ -12,6 +12,7 @@ import { AssertionError, type FaultPoints, ScriptedFaults } from '../../src/base
 import type { SandboxId } from '../../src/protocol/index.ts';
 import type { Readers, SandboxRecord, Store, Tables } from '../../src/store/index.ts';
 import { eventRecord, sandboxRecord } from '../support/records.ts';
+import { describeBranchTables } from './store-branches.contract.ts';
 import { describeSandboxTable } from './store-sandboxes.contract.ts';
 import { describeOtherTables } from './store-tables.contract.ts';
 
@@ -46,6 +47,7 @@ export function describeStore(name: string, makeDatabase: () => Promise<TestData
     describeDurability(() => database);
     describeSandboxTable(() => database);
     describeOtherTables(() => database);
+    describeBranchTables(() => database);
   });
 }
 

@@ -132,10 +132,9 @@ test('K38: K10: a pause of the files ends processes and keeps files; an image of
 });
 
 test('a deadline pauses where it is set to, and traffic resumes what is set to be resumed', async () => {
-  await using sandbox = await platform.client.sandboxes.create({
-    ...{ expiresInMs: 2_000, onExpiry: 'pause', autoResume: true },
-  });
+  await using sandbox = await platform.client.sandboxes.create({ onExpiry: 'pause' });
   await sandbox.files.write('/workspace/kept', 'kept');
+  await sandbox.update({ autoResume: true, expiresInMs: 1_500 });
   const state = async () => (await platform.client.sandboxes.get(sandbox.id)).state;
   await expect.poll(state, patient).toBe('paused');
 
