@@ -194,6 +194,24 @@ test(
 );
 
 test(
+  'what the sandbox uses and sets is told, and whether it lives without a token',
+  async () => {
+    const { 'X-Access-Token': token, ...headers } = agentHeaders(sandbox);
+    const get = (path: string, more: Record<string, string> = {}) =>
+      fetch(rig.platform.server.url + path, { headers: { ...headers, ...more } });
+    expect((await get('/health')).status).toBe(204);
+    expect([(await get('/metrics')).status, (await get('/envs')).status]).toEqual([401, 401]);
+    const opened = { 'X-Access-Token': token! };
+    expect(await (await get('/envs', opened)).json()).toMatchObject({ E2B_SANDBOX: 'true', FROM_CREATE: 'create' });
+    const metrics = (await (await get('/metrics', opened)).json()) as Record<string, number>;
+    expect(metrics['mem_used']).toBeGreaterThan(0);
+    expect(metrics['mem_total']).toBeGreaterThan(metrics['mem_used']!);
+    expect(metrics['cpu_count']).toBeGreaterThanOrEqual(1);
+  },
+  limitMs,
+);
+
+test(
   'git works through its helpers',
   async () => {
     const { git } = sandbox;
