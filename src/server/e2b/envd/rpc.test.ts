@@ -125,14 +125,19 @@ test('a caller that leaves aborts the reading', async () => {
 
 test('a sandbox that goes breaks the stream; one that is gone has no stream', async () => {
   const isLate = [true, false];
+  const seen = Promise.withResolvers<void>();
   const url = await serve(
     stream(async function* () {
-      if (isLate.shift() === true) yield started;
+      if (isLate.shift() === true) {
+        yield started;
+        await seen.promise;
+      }
       throw new SandboxGone('gone');
     }),
   );
   const broken = await ask(url, ['{}']);
   expect(broken.status).toBe(200);
+  seen.resolve();
   await expect(broken.arrayBuffer()).rejects.toThrow();
   expect((await ask(url, ['{}'])).status).toBe(502);
 });
