@@ -235,6 +235,23 @@ export class Files {
     await this.#binding.connection.call(routes.removeFile, { ...this.#call(rest), query, timeoutMs: null });
   }
 
+  /** Small texts that are kept with the file: its extended attributes below `user.`, named without that. */
+  async labels(path: string, options: FileOptions = {}): Promise<Readonly<Record<string, string>>> {
+    const query = { path, ...this.#whose(options) };
+    return (await this.#binding.connection.call(routes.getFileLabels, { ...this.#call(options), query })).labels;
+  }
+
+  /** Those that begin with `prefix` (default: all) and are not among them are removed. */
+  async setLabels(
+    path: string,
+    labels: Readonly<Record<string, string>>,
+    options: ChangeOptions & { readonly prefix?: string } = {},
+  ): Promise<void> {
+    const { prefix, ...rest } = options;
+    const body = { path, labels, ...this.#whose(rest), ...(prefix !== undefined && { prefix }) };
+    await this.#binding.connection.call(routes.setFileLabels, { ...this.#call(rest), body });
+  }
+
   chmod(path: string, mode: number, options: ChangeOptions = {}): Promise<FileEntry> {
     return this.#changeAttributes(path, { mode: modeText(mode) }, options);
   }

@@ -68,6 +68,8 @@ test('ports are open to whoever knows the name, by host name and by headers', { 
     }),
   ]);
   await sandbox.kill();
+  const closedForEver = await visit(url, byHost(sandbox));
+  expect([closedForEver.status, JSON.parse(closedForEver.text)]).toMatchObject([502, { code: 502 }]);
   const gone = await visit(url, byHost(sandbox, 49_983), { headers: byHeaders(sandbox) });
   expect([gone.status, JSON.parse(gone.text)]).toMatchObject([502, { code: 502, sandboxId: sandbox.sandboxId }]);
 });

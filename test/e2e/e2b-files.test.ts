@@ -117,6 +117,13 @@ test(
       "import os; os.setxattr('labelled', 'user.other', b'x'); print(os.getxattr('labelled', 'user.e2b.note'))";
     expect((await sandbox.commands.run(`python3 -c "${python}"`)).stdout).toBe("b'two words'\n");
     expect((await files.getInfo('labelled')).metadata).toEqual(metadata);
+    // They are labels of the platform's own API too.
+    const own = await rig.platform.client.sandboxes.connect(sandbox.sandboxId);
+    const path = '/home/user/labelled';
+    expect(await own.files.labels(path)).toEqual({ 'e2b.author': 'me', 'e2b.note': 'two words', other: 'x' });
+    await own.files.setLabels(path, { 'e2b.note': 'new' }, { prefix: 'e2b.' });
+    expect(await own.files.labels(path)).toEqual({ 'e2b.note': 'new', other: 'x' });
+    expect((await files.getInfo('labelled')).metadata).toEqual({ note: 'new' });
     await files.write('labelled', '2');
     expect((await files.getInfo('labelled')).metadata ?? {}).toEqual({});
     await expect(files.write('labelled', '3', { metadata: { big: 'x'.repeat(5_000) } })).rejects.toThrow(/4096/);

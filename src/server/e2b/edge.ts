@@ -17,6 +17,7 @@ import { Previews } from '../previews/previews.ts';
 import { E2bError } from './e2b-error.ts';
 import { type EdgeAddress, findEdgeAddress } from './edge-addresses.ts';
 import { type EnvdHandler, envdPort } from './envd-handler.ts';
+import type { EnvdTokens } from './envd-tokens.ts';
 import { marksOf } from './sandbox-marks.ts';
 import { type SandboxSeen, type SandboxViews, stateOf } from './sandbox-views.ts';
 
@@ -24,6 +25,7 @@ export interface EdgeOptions {
   readonly control: ControlPort;
   readonly addresses: PreviewAddresses;
   readonly views: SandboxViews;
+  readonly tokens: EnvdTokens;
   readonly envd: EnvdHandler;
   readonly fail: (exchange: Exchange, error: unknown) => void;
 }
@@ -60,7 +62,7 @@ export class Edge {
   /** False: it is a preview of the platform's own. */
   async answer(exchange: Exchange, address: EdgeAddress): Promise<boolean> {
     const found = await this.#look(address);
-    if (!isOurs(address, found)) return false;
+    if (!this.#isOurs(address, found)) return false;
     if (address.port !== envdPort) {
       await this.#services.answer(exchange, masked(address, found)).catch((error: unknown) => {
         throw isPlatformError(error, 'port_not_open') ? notOpen(address) : error;
@@ -88,7 +90,7 @@ export class Edge {
     const target = address;
     this.#look(target).then(
       (found) => {
-        if (isOurs(target, found)) this.#services.carry(masked(target, found), request, { socket, head });
+        if (this.#isOurs(target, found)) this.#services.carry(masked(target, found), request, { socket, head });
         else otherwise();
       },
       (error: unknown) => {
@@ -101,6 +103,12 @@ export class Edge {
 
   close(): void {
     this.#services.close();
+  }
+
+  /** One that is gone is told from a preview that never was by its token, which was given out here. */
+  #isOurs({ sandboxId, isByHeaders, port }: EdgeAddress, found: Found | undefined): boolean {
+    if (isByHeaders || port === envdPort) return true;
+    return found === undefined ? this.#options.tokens.isRecent(sandboxId) : marksOf(found.seen.metadata) !== undefined;
   }
 
   async #look({ sandboxId }: PortAddress): Promise<Found | undefined> {
@@ -148,14 +156,6 @@ export class Edge {
 function masked(address: EdgeAddress, found: Found | undefined): EdgeAddress {
   const requestHost = found && marksOf(found.seen.metadata)?.requestHost;
   return requestHost ? { ...address, requestHost: requestHost.replaceAll('${PORT}', String(address.port)) } : address;
-}
-
-function isOurs(address: EdgeAddress, found: Found | undefined): boolean {
-  return (
-    address.isByHeaders ||
-    address.port === envdPort ||
-    (found !== undefined && marksOf(found.seen.metadata) !== undefined)
-  );
 }
 
 function notOpen({ sandboxId, port }: PortAddress): E2bError {

@@ -34,6 +34,11 @@ export class EnvdTokens {
     return header !== undefined && timingSafeEqual(hashOf(header), hashOf(this.envdTokenOf(sandboxId)));
   }
 
+  /** Whether it is one of those. */
+  isRecent(sandboxId: SandboxId): boolean {
+    return this.#recent.has(sandboxId);
+  }
+
   /** The newest first. */
   recent(): readonly SandboxId[] {
     return [...this.#recent].reverse();

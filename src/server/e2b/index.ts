@@ -63,7 +63,14 @@ export class E2bApi {
     this.#tokens = tokens;
     const views = new SandboxViews({ tokens, secret });
     const envd = createEnvd({ control, tokens, timers, logger });
-    this.#edge = new Edge({ control, addresses, views, envd, fail: (exchange, error) => this.#fail(exchange, error) });
+    this.#edge = new Edge({
+      control,
+      addresses,
+      views,
+      tokens,
+      envd,
+      fail: (exchange, error) => this.#fail(exchange, error),
+    });
     this.#expired = new ExpiredSandboxes({ control, logger, timers });
     const sandboxes = new SandboxCalls(control, views);
     const lifecycle = new LifecycleCalls(control, views, sandboxes);
