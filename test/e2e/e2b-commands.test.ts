@@ -16,6 +16,7 @@ beforeAll(async () => {
 }, limitMs);
 afterAll(() => rig?.close(), limitMs);
 
+const stdinOf = (text: string) => ({ data: { input: { stdin: Buffer.from(text).toString('base64') } } });
 const isAlive = async (pid: number) => (await sandbox.commands.run(`kill -0 ${pid} 2>&1 || true`)).stdout === '';
 
 test(
@@ -94,6 +95,17 @@ test(
     await sandbox.commands.sendStdin(handle.pid, 'ä\n');
     await sandbox.commands.closeStdin(handle.pid);
     expect((await handle.wait()).stdout).toBe('first ä\ndone\n');
+    // Many writes in one call, as other clients make them.
+    const other = await sandbox.commands.run('cat', { background: true, stdin: true });
+    const messages = [{ start: { process: { pid: other.pid } } }, ...['a', 'b'].map(stdinOf), { keepalive: {} }];
+    const streamed = await fetch(`${rig.platform.server.url}/process.Process/StreamInput`, {
+      method: 'POST',
+      headers: { ...agentHeaders(sandbox), 'Content-Type': 'application/connect+json' },
+      body: new Uint8Array(Buffer.concat(messages.map((one) => envelope(0, Buffer.from(JSON.stringify(one)))))),
+    });
+    expect(await streamed.text()).not.toContain('error');
+    await sandbox.commands.closeStdin(other.pid);
+    expect((await other.wait()).stdout).toBe('ab');
     // Without an input there is nothing to read.
     expect((await sandbox.commands.run('cat; echo "end $?"')).stdout).toBe('end 0\n');
     await expect(sandbox.commands.sendStdin(999_999, 'x')).rejects.toMatchObject({ name: 'NotFoundError' });
@@ -189,6 +201,24 @@ test(
     // The token is what opens it.
     expect((await unary('/process.Process/List', '{}')).status).toBe(200);
     expect((await unary('/process.Process/List', '{}', { 'X-Access-Token': 'wrong' })).status).toBe(401);
+  },
+  limitMs,
+);
+
+test(
+  'what the sandbox uses and sets is told, and whether it lives without a token',
+  async () => {
+    const { 'X-Access-Token': token, ...headers } = agentHeaders(sandbox);
+    const get = (path: string, more: Record<string, string> = {}) =>
+      fetch(rig.platform.server.url + path, { headers: { ...headers, ...more } });
+    expect((await get('/health')).status).toBe(204);
+    expect([(await get('/metrics')).status, (await get('/envs')).status]).toEqual([401, 401]);
+    const opened = { 'X-Access-Token': token! };
+    expect(await (await get('/envs', opened)).json()).toMatchObject({ E2B_SANDBOX: 'true', FROM_CREATE: 'create' });
+    const metrics = (await (await get('/metrics', opened)).json()) as Record<string, number>;
+    expect(metrics['mem_used']).toBeGreaterThan(0);
+    expect(metrics['mem_total']).toBeGreaterThan(metrics['mem_used']!);
+    expect(metrics['cpu_count']).toBeGreaterThanOrEqual(1);
   },
   limitMs,
 );

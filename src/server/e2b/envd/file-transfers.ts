@@ -2,7 +2,7 @@
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import { posix } from 'node:path';
 import { Readable } from 'node:stream';
-import { createGunzip, createGzip } from 'node:zlib';
+import { createGzip } from 'node:zlib';
 import type { Logger } from '../../../base/index.ts';
 import { type FileContent, isPlatformError } from '../../../protocol/index.ts';
 import { parseRange } from '../../byte-range.ts';
@@ -10,9 +10,11 @@ import type { ControlPort } from '../../control-port.ts';
 import { breakOff } from '../break-off.ts';
 import type { EnvdSandbox } from '../envd-handler.ts';
 import { type Account, type Accounts, placeOf } from './accounts.ts';
+import { codingOf, decoded } from './content-coding.ts';
 import { type Directories, ownerOf } from './directories.ts';
 import type { Entries } from './entries.ts';
 import { EnvdError } from './envd-error.ts';
+import { readWhole, writeSome } from './flow.ts';
 import { labelPrefix, labelsIn, prefixed } from './labels.ts';
 import type { Message } from './messages.ts';
 import { boundaryOf, partsOf } from './multipart.ts';
@@ -36,6 +38,7 @@ export interface FileRequest {
 }
 
 const composeMax = 1_000;
+const composeMaxBytes = 1024 * 1024;
 
 export class FileTransfers {
   readonly #parts: TransferParts;
@@ -121,7 +124,7 @@ export class FileTransfers {
 
   /** Puts files one behind the other, in one that takes their place. */
   async compose(asked: FileRequest): Promise<void> {
-    const body = composeBody(await collected(asked.request));
+    const body = composeBody((await readWhole(asked.request, composeMaxBytes)).toString('utf8'));
     const user = await this.#user({ ...asked, user: body.username ?? asked.user });
     const sources = body.sourcePaths.map((path) => placeOf(path, user));
     const path = placeOf(body.destination, user);
@@ -193,17 +196,6 @@ export class FileTransfers {
   }
 }
 
-export async function collected(request: IncomingMessage, limitBytes = 1024 * 1024): Promise<string> {
-  const chunks: Uint8Array[] = [];
-  let size = 0;
-  for await (const chunk of request as AsyncIterable<Uint8Array>) {
-    size += chunk.byteLength;
-    if (size > limitBytes) throw new EnvdError('invalid_argument', `The body has at most ${limitBytes} bytes.`);
-    chunks.push(chunk);
-  }
-  return Buffer.concat(chunks).toString('utf8');
-}
-
 function composeBody(text: string) {
   let value: unknown;
   try {
@@ -246,45 +238,6 @@ function isUnchanged({ headers }: IncomingMessage, { entry }: FileContent): bool
   return Number.isFinite(since) && Math.floor(entry.modifiedAtMs / 1_000) * 1_000 <= since;
 }
 
-/** Plain, unless the client asks for gzip and nothing else or refuses what is plain. */
-export function codingOf(header: string | string[] | undefined): 'identity' | 'gzip' | undefined {
-  const codings = new Map(
-    String(header ?? '')
-      .split(',')
-      .map((part) =>
-        part
-          .trim()
-          .toLowerCase()
-          .split(/\s*;\s*q=/),
-      )
-      .filter(([name]) => name !== '')
-      .map(([name, weight = '1']) => [name!, Number(weight)] as const),
-  );
-  const takes = (name: string) => (codings.get(name) ?? codings.get('*') ?? (name === 'identity' ? 1 : 0)) > 0;
-  if (takes('gzip') && (codings.size === 1 || !takes('identity')))
-    return codings.has('gzip') || !takes('identity') ? 'gzip' : 'identity';
-  return takes('identity') ? 'identity' : undefined;
-}
-
-function decoded(request: IncomingMessage): AsyncIterable<Uint8Array> {
-  const coding = request.headers['content-encoding']?.trim().toLowerCase() ?? 'identity';
-  if (coding === 'identity') return request;
-  if (coding !== 'gzip')
-    throw new EnvdError('invalid_argument', `unsupported Content-Encoding: ${coding.slice(0, 50)}`);
-  const plain = createGunzip();
-  request.on('error', (error) => plain.destroy(error));
-  return unpacked(request.pipe(plain));
-}
-
-async function* unpacked(source: AsyncIterable<Uint8Array>): AsyncGenerator<Uint8Array, void> {
-  try {
-    yield* source;
-  } catch (error) {
-    const isBad = String((error as NodeJS.ErrnoException).code ?? '').startsWith('Z_');
-    throw isBad ? new EnvdError('invalid_argument', 'The body is not gzip.') : error;
-  }
-}
-
 async function* joined(first: IteratorResult<Uint8Array>, rest: AsyncIterator<Uint8Array>) {
   try {
     for (let item = first; !item.done; item = await rest.next()) yield item.value;
@@ -296,11 +249,7 @@ async function* joined(first: IteratorResult<Uint8Array>, rest: AsyncIterator<Ui
 async function pour(source: AsyncIterable<Uint8Array>, response: ServerResponse): Promise<void> {
   for await (const chunk of source) {
     if (response.destroyed) return;
-    if (response.write(chunk)) continue;
-    const { promise, resolve } = Promise.withResolvers<void>();
-    response.once('drain', resolve).once('close', resolve);
-    await promise;
-    response.off('drain', resolve).off('close', resolve);
+    await writeSome(response, chunk);
   }
   response.end();
 }

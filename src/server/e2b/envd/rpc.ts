@@ -11,6 +11,7 @@ import { breakOff } from '../break-off.ts';
 import type { EnvdSandbox } from '../envd-handler.ts';
 import { EnvdError, refusalOf, SandboxGone } from './envd-error.ts';
 import { endFlag, envelope, readEnvelopes } from './envelopes.ts';
+import { readWhole, writeSome } from './flow.ts';
 import { decodeMessage, type Encoding, encodeMessage, type Message } from './messages.ts';
 
 /** Of one message, whatever it carries: an input of 8 MiB in base64 fits. */
@@ -82,7 +83,8 @@ type Encoded = RpcContext & { readonly encoding: Encoding };
 async function answerUnary(method: Method & { kind: 'unary' }, call: Call, context: Encoded): Promise<void> {
   const { response, encoding } = context;
   try {
-    const bytes = await collect(context.request);
+    refuseCompressed(context.request, 'content-encoding');
+    const bytes = await readWhole(context.request, messageMaxBytes);
     const input = decodeMessage(method.input, bytes, encoding);
     const output = await inTime(method.run(call, input), call.signal);
     const body = encodeMessage(method.output, output, encoding);
@@ -107,7 +109,7 @@ async function answerStream(
   const send = async (flags: number, payload: Uint8Array) => {
     if (!hasBegun) response.writeHead(200, { 'Content-Type': `application/connect+${encoding}` });
     hasBegun = true;
-    if (!response.write(envelope(flags, payload))) await drained(response);
+    await writeSome(response, envelope(flags, payload));
   };
   try {
     const inputs = messagesOf(request, method.input, encoding);
@@ -180,23 +182,13 @@ async function* withKeepalive(
 }
 
 async function* messagesOf(request: IncomingMessage, type: string, encoding: Encoding): AsyncGenerator<Message, void> {
-  const compression = request.headers['connect-content-encoding'] ?? 'identity';
-  if (compression !== 'identity') throw new EnvdError('unimplemented', `${compression} is not understood.`);
+  refuseCompressed(request, 'connect-content-encoding');
   for await (const payload of readEnvelopes(request, messageMaxBytes)) yield decodeMessage(type, payload, encoding);
 }
 
-async function collect(request: IncomingMessage): Promise<Uint8Array> {
-  const compression = request.headers['content-encoding'] ?? 'identity';
-  if (compression !== 'identity') throw new EnvdError('unimplemented', `${compression} is not understood.`);
-  const chunks: Uint8Array[] = [];
-  let size = 0;
-  for await (const chunk of request as AsyncIterable<Uint8Array>) {
-    size += chunk.byteLength;
-    if (size > messageMaxBytes)
-      throw new EnvdError('resource_exhausted', `A message has at most ${messageMaxBytes} bytes.`);
-    chunks.push(chunk);
-  }
-  return Buffer.concat(chunks);
+function refuseCompressed({ headers }: IncomingMessage, name: string): void {
+  const coding = headers[name] ?? 'identity';
+  if (coding !== 'identity') throw new EnvdError('unimplemented', `The coding ${coding} is not understood.`);
 }
 
 function told(error: unknown, { logger, sandbox }: RpcContext): EnvdError | SandboxGone {
@@ -219,17 +211,6 @@ async function inTime<Value>(work: Promise<Value>, signal: AbortSignal): Promise
   } finally {
     signal.removeEventListener('abort', onAbort);
   }
-}
-
-function drained(response: ServerResponse): Promise<void> {
-  if (response.destroyed) return Promise.resolve();
-  const { promise, resolve } = Promise.withResolvers<void>();
-  response.once('drain', resolve);
-  response.once('close', resolve);
-  return promise.finally(() => {
-    response.off('drain', resolve);
-    response.off('close', resolve);
-  });
 }
 
 function encodingOf(method: Method, request: IncomingMessage): Encoding | undefined {

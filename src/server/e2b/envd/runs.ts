@@ -11,6 +11,8 @@ const pageSize = 1_000;
 /** How long an end is told to those who come late. */
 const rememberedMs = 30_000;
 const rememberedMax = 10_000;
+/** Of what one start was given; more is not shown in lists. */
+const envsMaxBytes = 4_096;
 
 export type Exit = NonNullable<Shown<ProcessView>['exit']>;
 
@@ -50,7 +52,7 @@ export class Runs {
   }
 
   started(id: string, envs: Readonly<Record<string, string>>): void {
-    keep(this.#envs, id, envs);
+    if (JSON.stringify(envs).length <= envsMaxBytes) keep(this.#envs, id, envs);
   }
 
   envsOf(run: Run): Readonly<Record<string, string>> {

@@ -1,6 +1,6 @@
 /**
  * Watches whose events are fetched, for clients that cannot hold a stream. A watcher that nobody asks for any more is ended after a while, and one whose
- * events nobody fetches keeps the newest.
+ * events nobody fetches says that it lost them.
  */
 import { randomUUID } from 'node:crypto';
 import type { Timers } from '../../../base/index.ts';
@@ -10,13 +10,14 @@ import { EnvdError } from './envd-error.ts';
 import type { Message } from './messages.ts';
 
 const watchersMax = 64;
-const eventsMax = 10_000;
+const eventsMax = 1_000;
 const idleMs = 600_000;
 
 interface Watcher {
   readonly sandboxId: SandboxId;
   readonly ending: AbortController;
   events: Message[];
+  hasLost: boolean;
   failure: unknown;
   cancelIdle: () => void;
 }
@@ -38,7 +39,14 @@ export class Watchers {
     if (here.length >= watchersMax)
       throw new EnvdError('resource_exhausted', `A sandbox has at most ${watchersMax} watchers.`);
     const ending = new AbortController();
-    const watcher: Watcher = { sandboxId, ending, events: [], failure: undefined, cancelIdle: () => {} };
+    const watcher: Watcher = {
+      sandboxId,
+      ending,
+      events: [],
+      hasLost: false,
+      failure: undefined,
+      cancelIdle: () => {},
+    };
     const id = randomUUID();
     // Counted before the first wait: many may come here at once.
     this.#watchers.set(id, watcher);
@@ -60,6 +68,10 @@ export class Watchers {
     this.#touch(id, watcher);
     const { events, failure } = watcher;
     watcher.events = [];
+    if (watcher.hasLost) {
+      watcher.hasLost = false;
+      throw new EnvdError('resource_exhausted', `More than ${eventsMax} events were not fetched; they are lost.`);
+    }
     if (events.length === 0 && failure !== undefined) throw failure;
     return events;
   }
@@ -73,7 +85,9 @@ export class Watchers {
     try {
       for await (const event of source) {
         if (event !== 'armed') watcher.events.push(event);
-        if (watcher.events.length > eventsMax) watcher.events.shift();
+        if (watcher.events.length <= eventsMax) continue;
+        watcher.events = [];
+        watcher.hasLost = true;
       }
     } catch (error) {
       watcher.failure = error;

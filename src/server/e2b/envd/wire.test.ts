@@ -1,10 +1,10 @@
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
 import { EnvdTokens } from '../envd-tokens.ts';
+import { codingOf } from './content-coding.ts';
 import { permissionsOf } from './entries.ts';
 import { EnvdError } from './envd-error.ts';
 import { endFlag, envelope, readEnvelopes } from './envelopes.ts';
-import { codingOf } from './file-transfers.ts';
 import { labelsIn } from './labels.ts';
 import { decodeMessage, encodeMessage } from './messages.ts';
 import { boundaryOf, partsOf } from './multipart.ts';
