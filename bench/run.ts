@@ -14,6 +14,7 @@ import { join } from 'node:path';
 import { parseArgs } from 'node:util';
 import { type Finding, failed } from './finding.ts';
 import type { Row, Scope } from './row.ts';
+import { branchesRow } from './rows/branches.ts';
 import { burstRow, createRow } from './rows/create.ts';
 import { e2bRow } from './rows/e2b.ts';
 import { execParallelRow, execRow } from './rows/exec.ts';
@@ -29,6 +30,7 @@ import { portsRow } from './rows/ports.ts';
 import { processMemoryRow, processRow } from './rows/process.ts';
 import { recoveryRow } from './rows/recovery.ts';
 import { sessionsRow } from './rows/sessions.ts';
+import { syncRow } from './rows/sync.ts';
 import { terminalsRow } from './rows/terminals.ts';
 import { layersDirectoryOf } from './start.ts';
 import { describeMachine } from './system.ts';
@@ -52,8 +54,10 @@ const rows: readonly Row[] = [
   recoveryRow,
   expiryRow,
   networkRow,
+  branchesRow,
   layersRow,
   e2bRow,
+  syncRow,
 ];
 
 await main();

@@ -2,7 +2,7 @@
 import { join } from 'node:path';
 import { ensureNativeInit } from '../src/app/index.ts';
 import type { Sandbox } from '../src/sdk/index.ts';
-import { Platform } from '../test/support/platform.ts';
+import { Platform, type PlatformOptions } from '../test/support/platform.ts';
 import { HttpClient, type ServerAddress } from './http-client.ts';
 import { forEachAtOnce } from './interleave.ts';
 import type { Scope } from './row.ts';
@@ -11,8 +11,8 @@ import { Worker } from './worker.ts';
 /** Enough to keep both sides busy, and no more than a client library opens. */
 const requestsAtOnce = 16;
 
-export async function startPlatform(scope: Scope): Promise<Platform> {
-  const platform = await Platform.start();
+export async function startPlatform(scope: Scope, options: PlatformOptions = {}): Promise<Platform> {
+  const platform = await Platform.start(options);
   scope.stack.defer(() => platform.close());
   return platform;
 }

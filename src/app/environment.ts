@@ -4,12 +4,14 @@
  *   ATOLL_DATA       the data directory
  *   ATOLL_LAYERS     where templates are kept, where several servers share them
  *   ATOLL_RESOLVERS  who answers sandboxes' questions for names: addresses with a comma between; default: /etc/resolv.conf
+ *   ATOLL_POOL       JSON of the sizes of a pool (docs/storage.md): initialBytes, reserveBytes, stepBytes, limitBytes
  *   ATOLL_SETTINGS   JSON of control's settings: deadlines, bounds, defaults
  *   ATOLL_FAULTS     fault points that crash, fail or wait: for tests of crashes, never in production
  */
 import { z } from 'zod';
 import { type FaultPoints, noFaults, parseFaults } from '../base/index.ts';
 import type { ControlSettings } from '../control/index.ts';
+import type { PoolSizes } from '../layers/index.ts';
 import { networkPolicy } from '../protocol/index.ts';
 import { StartError } from './start-error.ts';
 
@@ -35,6 +37,8 @@ const settingsSchema = z.strictObject({
   retentionIntervalMs: count.optional(),
 }) satisfies z.ZodType<{ [Key in keyof ControlSettings]?: ControlSettings[Key] | undefined }>;
 
+const poolSizes = z.strictObject({ initialBytes: count, reserveBytes: count, stepBytes: count, limitBytes: count });
+
 export function faultsFromEnvironment(): FaultPoints {
   const script = process.env['ATOLL_FAULTS'];
   if (!script) return noFaults;
@@ -55,13 +59,22 @@ export function resolversFromEnvironment(): readonly string[] | undefined {
   return text ? text.split(',').map((server) => server.trim()) : undefined;
 }
 
+export function poolSizesFromEnvironment(): PoolSizes | undefined {
+  return parsedFromEnvironment('ATOLL_POOL', poolSizes);
+}
+
 export function settingsFromEnvironment(): Partial<ControlSettings> {
-  const text = process.env['ATOLL_SETTINGS'];
-  if (!text) return {};
+  const settings = parsedFromEnvironment('ATOLL_SETTINGS', settingsSchema) ?? {};
+  return JSON.parse(JSON.stringify(settings)) as Partial<ControlSettings>;
+}
+
+function parsedFromEnvironment<Shape extends z.ZodType>(name: string, schema: Shape): z.infer<Shape> | undefined {
+  const text = process.env[name];
+  if (!text) return undefined;
   try {
-    return JSON.parse(JSON.stringify(settingsSchema.parse(JSON.parse(text)))) as Partial<ControlSettings>;
+    return schema.parse(JSON.parse(text));
   } catch (cause) {
     const why = cause instanceof z.ZodError ? z.prettifyError(cause).replaceAll(/\s*\n\s*/g, ' ') : String(cause);
-    throw new StartError('settings_invalid', `ATOLL_SETTINGS is not valid: ${why}`, { cause });
+    throw new StartError('settings_invalid', `${name} is not valid: ${why}`, { cause });
   }
 }

@@ -2,12 +2,12 @@
 import { randomBytes } from 'node:crypto';
 import { readFile } from 'node:fs/promises';
 import { createLogger, type LogLevel, writeFileDurably } from '../base/index.ts';
-import { NodeServer, type NodeServerOptions } from '../node/index.ts';
+import { NodeServer, type NodeServerOptions, type StorageChoice } from '../node/index.ts';
 import { Closing } from './closing.ts';
 import { DataDirectory, defaultDataDirectory } from './data-directory.ts';
 import { faultsFromEnvironment } from './environment.ts';
 import { ensureNativeInit } from './native-init.ts';
-import { layersOption, openHere, resolverOption } from './serve.ts';
+import { layersOption, openHere, resolverOption, storageOption } from './serve.ts';
 import { softwareVersion } from './software-version.ts';
 import { portInUse } from './start-error.ts';
 
@@ -16,6 +16,8 @@ export interface RunNodeOptions {
   readonly host?: string;
   readonly port?: number;
   readonly logLevel?: LogLevel;
+  /** What sandboxes' files stand on. Default: what works best. */
+  readonly storage?: StorageChoice;
   /** Made if it is not there. Default: `node-token` in the data directory. */
   readonly nodeTokenFile?: string;
 }
@@ -43,6 +45,7 @@ export async function runNode(options: RunNodeOptions): Promise<RunningNode> {
       faults: faultsFromEnvironment(),
       ...layersOption(),
       ...resolverOption(),
+      ...storageOption(options.storage),
     });
     closing.add(() => node.close());
     const tokenFile = options.nodeTokenFile ?? directory.file('node-token');

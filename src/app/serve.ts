@@ -14,7 +14,7 @@ import {
   systemTimers,
 } from '../base/index.ts';
 import { Control, defaultControlSettings, NodeDirectory } from '../control/index.ts';
-import { NodeClient, SandboxNode, type SandboxNodeOptions } from '../node/index.ts';
+import { NodeClient, SandboxNode, type SandboxNodeOptions, type StorageChoice } from '../node/index.ts';
 import { isPlatformError, type NodeApi, type NodeId, newId, systemRandom } from '../protocol/index.ts';
 import { createHttpServer, type HttpServerOptions, parsePreviewDomain } from '../server/index.ts';
 import { openSqliteStore, type Store, StoreOpenError } from '../store/index.ts';
@@ -24,6 +24,7 @@ import { deliverByHttp } from './deliver-by-http.ts';
 import {
   faultsFromEnvironment,
   layersFromEnvironment,
+  poolSizesFromEnvironment,
   resolversFromEnvironment,
   settingsFromEnvironment,
 } from './environment.ts';
@@ -38,6 +39,8 @@ export interface ServeOptions {
   /** 0: any free one. */
   readonly port?: number;
   readonly logLevel?: LogLevel;
+  /** What sandboxes' files stand on. Default: what works best. */
+  readonly storage?: StorageChoice;
   /** A node in another process, with the file that holds its token. Absent: the node is part of this process. */
   readonly nodeUrl?: string;
   readonly nodeTokenFile?: string;
@@ -175,6 +178,7 @@ async function openNode(parts: NodeParts): Promise<{ nodeId: NodeId; api: NodeAp
     faults,
     ...layersOption(),
     ...resolverOption(),
+    ...storageOption(options.storage),
   });
   closing.add(() => node.close());
   const { nodeId } = await node.describe();
@@ -227,6 +231,11 @@ export function resolverOption(): Pick<SandboxNodeOptions, 'resolver'> {
 export function layersOption(): { layersDirectory?: string } {
   const layersDirectory = layersFromEnvironment();
   return layersDirectory === undefined ? {} : { layersDirectory };
+}
+
+export function storageOption(storage: StorageChoice | undefined): Pick<SandboxNodeOptions, 'storage' | 'poolSizes'> {
+  const poolSizes = poolSizesFromEnvironment();
+  return { ...(storage !== undefined && { storage }), ...(poolSizes !== undefined && { poolSizes }) };
 }
 
 async function listen(server: ReturnType<typeof createHttpServer>, options: ServeOptions): Promise<{ url: string }> {

@@ -27,8 +27,13 @@ export interface CliIo {
   readonly env: Readonly<Record<string, string | undefined>>;
   readonly fetch: typeof fetch;
   nowMs(): number;
+  /** Where we stand. */
+  readonly cwd: string;
+  readonly pid: number;
   /** Calls on SIGINT and SIGTERM instead of ending the process; the answer takes it back. */
   onInterrupt(listener: () => void): () => void;
+  /** Calls on SIGINT, SIGTERM and SIGHUP, each time, instead of ending the process; the answer takes it back. */
+  onSignals(listener: (signal: 'INT' | 'TERM' | 'HUP') => void): () => void;
   /** Runs a program here, with our own standard streams; ends it when the signal aborts. Answers as a shell would. */
   runHere(
     command: readonly string[],

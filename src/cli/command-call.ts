@@ -22,11 +22,17 @@ export class CommandCall<Options = object> {
   readonly options: Options & GlobalOptions;
   /** Set by a command that has something to say with it. */
   exitCode: number = exitCodes.done;
+  /** How many words stand behind `--`; absent: there is no `--`. */
+  readonly dashed: number | undefined;
+  /** As it was typed: `exec`, `bg start`. */
+  readonly commandName: string;
   #client: Promise<Atoll> | undefined;
 
   constructor(io: CliIo, command: Command) {
     this.io = io;
     this.options = command.optsWithGlobals() as Options & GlobalOptions;
+    this.dashed = wordsBehindDashes(command);
+    this.commandName = nameOf(command);
   }
 
   get isJson(): boolean {
@@ -101,6 +107,20 @@ export class CommandCall<Options = object> {
     const { ATOLL_LEASE_RESOURCE: resource, ATOLL_LEASE_TOKEN: token } = this.io.env;
     return resource === sandboxId && token !== undefined && /^\d+$/.test(token) ? Number(token) : undefined;
   }
+}
+
+function nameOf(command: Command): string {
+  const names: string[] = [];
+  for (let at = command; at.parent !== null; at = at.parent) names.unshift(at.name());
+  return names.join(' ');
+}
+
+function wordsBehindDashes(command: Command): number | undefined {
+  let root = command;
+  while (root.parent !== null) root = root.parent;
+  const words = (root as Command & { readonly rawArgs: readonly string[] }).rawArgs;
+  const index = words.indexOf('--');
+  return index === -1 ? undefined : words.length - index - 1;
 }
 
 function sameServer(a: string, b: string | undefined): boolean {

@@ -12,6 +12,13 @@ export interface Explanation {
 
 /** What to do about it, where that is not plain from the message. */
 const hints: Partial<Record<ErrorCode, string>> = {
+  checkout_unusable: 'Go to a directory of the checkout, or name a sandbox: atoll exec SANDBOX -- …',
+  checkout_without_sandbox: 'Make one with "atoll start" or "atoll exec -- COMMAND", or name a sandbox.',
+  checkout_ambiguous: '"atoll ls --here" shows them; "atoll start --use ID" chooses one, "atoll rm ID" ends one.',
+  checkout_busy: 'Wait for it, or end that process.',
+  checkout_cache_unusable: 'Move the file away, or set ATOLL_STATE to another folder.',
+  definition_invalid: 'Correct that line; docs/checkout.md tells what may stand there.',
+  setup_failed: 'Correct the step in atoll.yml; the next command begins with a new sandbox.',
   server_unreachable: 'Start one with "atoll serve", or say where it is with --url or ATOLL_URL.',
   unauthenticated: 'Give a key with --key or ATOLL_API_KEY; "atoll keys create" makes one.',
   forbidden: 'Use a key with that scope; "atoll keys create --scope …" makes one.',

@@ -23,7 +23,10 @@ export function processIo(): CliIo {
     env: process.env,
     fetch: (...call) => fetch(...call),
     nowMs: () => Date.now(),
+    cwd: process.cwd(),
+    pid: process.pid,
     onInterrupt,
+    onSignals,
     runHere,
     loadApp: () => import('../app/index.ts'),
     programName: programName(root),
@@ -71,6 +74,17 @@ function onInterrupt(listener: () => void): () => void {
   for (const signal of ['SIGINT', 'SIGTERM'] as const) process.on(signal, onSignal);
   return () => {
     for (const signal of ['SIGINT', 'SIGTERM'] as const) process.off(signal, onSignal);
+  };
+}
+
+function onSignals(listener: (signal: 'INT' | 'TERM' | 'HUP') => void): () => void {
+  const undo = (['INT', 'TERM', 'HUP'] as const).map((signal) => {
+    const hear = () => listener(signal);
+    process.on(`SIG${signal}`, hear);
+    return () => process.off(`SIG${signal}`, hear);
+  });
+  return () => {
+    for (const step of undo) step();
   };
 }
 

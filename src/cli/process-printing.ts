@@ -18,6 +18,22 @@ export async function printOutput(call: CommandCall, items: AsyncIterable<Output
   return exit;
 }
 
+/** What is there now, page by page. */
+export async function* presentOutput(
+  process: Process,
+  from: { readonly cursor?: string; readonly signal?: AbortSignal } = {},
+): AsyncGenerator<OutputItem> {
+  for (let cursor = from.cursor; ; ) {
+    const page = await process.readOutput({ ...from, ...(cursor !== undefined && { cursor }), encoding: 'base64' });
+    for (const item of page.items) {
+      if (item.kind === 'output') yield { ...item, bytes: Buffer.from(item.data, 'base64') };
+      else yield item;
+    }
+    if (!page.hasMore) return;
+    cursor = page.cursor;
+  }
+}
+
 /** An interrupt ends the process, as it would here. */
 export async function runInFront(call: CommandCall, process: Process): Promise<void> {
   const stopListening = call.io.onInterrupt(() => void process.kill({ signal: 'INT', graceMs: 5_000 }).catch(() => {}));

@@ -2,6 +2,10 @@
 import { Command, CommanderError, Option } from 'commander';
 import type { CliIo } from './cli-io.ts';
 import { Actions, type AddCommand } from './command-adder.ts';
+import { addBackup } from './commands/backup.ts';
+import { addBg } from './commands/bg.ts';
+import { addCheckpoint } from './commands/checkpoint.ts';
+import { addCompletion } from './commands/completion.ts';
 import { addCp } from './commands/cp.ts';
 import { addCreate } from './commands/create.ts';
 import { addDoctor } from './commands/doctor.ts';
@@ -10,19 +14,23 @@ import { addExec } from './commands/exec.ts';
 import { addExtend } from './commands/extend.ts';
 import { addFiles } from './commands/files.ts';
 import { addInfo } from './commands/info.ts';
+import { addInit } from './commands/init.ts';
 import { addKeys } from './commands/keys.ts';
 import { addKill } from './commands/kill.ts';
 import { addLease } from './commands/lease.ts';
 import { addLogs } from './commands/logs.ts';
 import { addLs } from './commands/ls.ts';
+import { addMcp } from './commands/mcp.ts';
 import { addMetadata } from './commands/metadata.ts';
 import { addNetwork } from './commands/network.ts';
 import { addNode } from './commands/node.ts';
 import { addOpen } from './commands/open.ts';
 import { addOperations } from './commands/operations.ts';
+import { addFork, addPause, addRestore, addResume } from './commands/pause.ts';
 import { addPorts } from './commands/ports.ts';
 import { addPs } from './commands/ps.ts';
 import { addReconcile } from './commands/reconcile.ts';
+import { addReset } from './commands/reset.ts';
 import { addRm } from './commands/rm.ts';
 import { addRun } from './commands/run.ts';
 import { addServe } from './commands/serve.ts';
@@ -30,6 +38,7 @@ import { addSession } from './commands/session.ts';
 import { addSh } from './commands/sh.ts';
 import { addStart } from './commands/start.ts';
 import { addStop } from './commands/stop.ts';
+import { addSync } from './commands/sync.ts';
 import { addTeams } from './commands/teams.ts';
 import { addTerminals } from './commands/terminals.ts';
 import { addTokens } from './commands/tokens.ts';
@@ -46,6 +55,9 @@ const commands: readonly AddCommand[] = [
   addServe,
   addCreate,
   addExec,
+  addInit,
+  addSync,
+  addBg,
   addRun,
   addSh,
   addPs,
@@ -63,6 +75,13 @@ const commands: readonly AddCommand[] = [
   addInfo,
   addStop,
   addStart,
+  addPause,
+  addResume,
+  addCheckpoint,
+  addRestore,
+  addFork,
+  addBackup,
+  addReset,
   addRm,
   addMetadata,
   addExtend,
@@ -78,6 +97,8 @@ const commands: readonly AddCommand[] = [
   addReconcile,
   addDoctor,
   addNode,
+  addMcp,
+  addCompletion,
 ];
 
 /** `finish` hears the exit code of the command that ran. */

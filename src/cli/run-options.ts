@@ -4,6 +4,8 @@ import type { AppPort, CliIo } from './cli-io.ts';
 
 const logLevels = ['debug', 'info', 'warn', 'error'] as const;
 
+const storageKinds = ['auto', 'subvolumes', 'pool', 'directories'] as const;
+
 const defaultHost = '127.0.0.1';
 
 export interface RunOptions {
@@ -11,6 +13,7 @@ export interface RunOptions {
   readonly host: string;
   readonly port: number;
   readonly logLevel?: (typeof logLevels)[number];
+  readonly storage: (typeof storageKinds)[number];
 }
 
 export function withRunOptions(command: Command, options: { readonly defaultPort: number }): Command {
@@ -24,15 +27,22 @@ export function withRunOptions(command: Command, options: { readonly defaultPort
     )
     .addOption(
       new Option('--log-level <level>', 'what it logs to stderr').env('ATOLL_LOG_LEVEL').choices([...logLevels]),
+    )
+    .addOption(
+      new Option('--storage <kind>', "what sandboxes' files stand on; counts at the first start only (docs/storage.md)")
+        .env('ATOLL_STORAGE')
+        .choices([...storageKinds])
+        .default('auto'),
     );
 }
 
 export function runOptionsOf(options: RunOptions, app: AppPort) {
-  const { data, host, port, logLevel } = options;
+  const { data, host, port, logLevel, storage } = options;
   return {
     dataDirectory: data ?? app.defaultDataDirectory(),
     host,
     port,
+    storage,
     ...(logLevel !== undefined && { logLevel }),
   };
 }

@@ -140,7 +140,11 @@ export class Forks {
     } catch (error) {
       if (!isPlatformError(error)) throw error;
       const { code, message, details } = error;
-      return { sandbox: null, error: { code, message, details: { ...details } } };
+      // Where nobody knows what became of it, it may be there later: its id finds it.
+      return {
+        sandbox: null,
+        error: { code, message, details: { sandboxId: forkIdOf(operation, index), ...details } },
+      };
     }
   }
 

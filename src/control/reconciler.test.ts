@@ -114,7 +114,7 @@ test('K45: a node out of reach makes its sandboxes unknown, never gone', async (
   rig.clock.step(3600_000);
   rig.node.isAway = true;
   const report = await rig.reconcile();
-  expect(report).toEqual({ actions: [], quarantined: [], unreachable: [rig.node.nodeId] });
+  expect(report).toEqual({ actions: [], checkpoints: [], quarantined: [], unreachable: [rig.node.nodeId] });
   expect(await rig.get(id)).toMatchObject({ state: 'running', reachable: false });
   expect(rig.control.readiness()).toMatchObject({
     ready: false,

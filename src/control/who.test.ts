@@ -42,7 +42,8 @@ test('the text of a key is shown again to a repeat under its idempotency key, an
   const digits = made.key.slice('atoll_'.length);
   const operation = await rig.control.operations.get(rig.caller, 'key:k');
   expect(JSON.stringify(operation)).not.toContain(digits);
-  for (const name of await readdir(rig.directory)) {
+  const files = (await readdir(rig.directory, { withFileTypes: true })).filter((entry) => entry.isFile());
+  for (const { name } of files) {
     expect((await readFile(join(rig.directory, name))).includes(digits)).toBe(false);
   }
 });

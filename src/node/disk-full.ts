@@ -5,14 +5,13 @@ import { PlatformError } from '../protocol/index.ts';
 /** By number: Node has no name for a quota that is used up. */
 const noSpace: ReadonlySet<number> = new Set([constants.errno.ENOSPC, constants.errno.EDQUOT]);
 
-export function rethrowDiskFull(error: unknown): never {
+export function asDiskFull(error: unknown): unknown {
   const errno = (error as NodeJS.ErrnoException | undefined)?.errno;
-  if (errno === undefined || !noSpace.has(-errno)) throw error;
-  throw new PlatformError(
-    'insufficient_storage',
-    "The disk of the node's data directory is full; nothing was changed.",
-    {
-      cause: error,
-    },
-  );
+  if (errno === undefined || !noSpace.has(-errno)) return error;
+  const message = "The disk of the node's data directory is full; nothing was changed.";
+  return new PlatformError('insufficient_storage', message, { cause: error });
+}
+
+export function rethrowDiskFull(error: unknown): never {
+  throw asDiskFull(error);
 }

@@ -4,6 +4,8 @@ import type { OpenGuard } from '../isolation/index.ts';
 import type { PoolSizes, StorageKind } from '../layers/index.ts';
 import type { ResolverOptions } from './resolver/resolver.ts';
 
+export type StorageChoice = StorageKind | 'auto';
+
 export interface SandboxNodeOptions {
   /** Belongs to this node alone; made with mode 0700 if it is not there. */
   readonly dataDirectory: string;
@@ -14,7 +16,7 @@ export interface SandboxNodeOptions {
   /** Where templates are kept; several nodes may share it. Default: `layers` in the data directory. */
   readonly layersDirectory?: string;
   /** What sandboxes' files stand on. Default: what works best, tried at the first start; after that it stays what it is. */
-  readonly storage?: StorageKind | 'auto';
+  readonly storage?: StorageChoice;
   /** Of a pool. */
   readonly poolSizes?: PoolSizes;
   /** How many sandboxes, running or not. Default: 1,000. */

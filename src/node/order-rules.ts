@@ -36,6 +36,18 @@ export function decideCreate(record: NodeRecord | undefined, order: CreateSandbo
   throw mismatch(record, `${order.sandboxId} is there already, made by another order.`);
 }
 
+/** Whether there is room for one more, and what it is to be made from. */
+export function admitNew(
+  { spec }: CreateSandboxOrder,
+  has: { readonly templateName: string; readonly count: number; readonly capacity: number },
+): void {
+  if (spec.template !== has.templateName) {
+    throw new PlatformError('template_not_found', `This node has no template "${spec.template}".`);
+  }
+  if (has.count < has.capacity) return;
+  throw new PlatformError('limit_exceeded', `This node holds ${has.capacity} sandboxes and takes no more.`);
+}
+
 export function decideStart(record: NodeRecord, order: StartSandboxOrder): Decision {
   refuseOlderLife(record, order);
   if (order.generation === record.generation) {

@@ -7,7 +7,6 @@
  *  - A restore has its new files before it ends anything, and the earlier files are discarded when the record names the new ones.
  */
 import type { Clock, FaultPoints, Logger, Timers } from '../base/index.ts';
-import type { InitClient } from '../execution/index.ts';
 import {
   type CheckpointId,
   type CheckpointOrder,
@@ -27,17 +26,14 @@ import {
 } from '../protocol/index.ts';
 import { checkpointView } from './checkpoint-records.ts';
 import { deadlineOf } from './deadline.ts';
+import { asDiskFull } from './disk-full.ts';
 import { ExpiryPauses, isToBePaused } from './expiry-pauses.ts';
 import type { FrozenCommands } from './frozen-commands.ts';
 import { type NodeRecord, viewOf } from './node-record.ts';
 import { admitLease, decideChangeOfPace, decideRestore, refuseOlderLife } from './order-rules.ts';
+import type { FoundSandbox as Sandbox } from './recovery.ts';
 import { writeNamesInside } from './sandbox-names.ts';
 import type { SandboxStorage } from './sandbox-storage.ts';
-
-interface Sandbox {
-  record: NodeRecord;
-  client: InitClient | undefined;
-}
 
 export interface SandboxBranchesParts {
   readonly storage: SandboxStorage;
@@ -260,7 +256,8 @@ export class SandboxBranches implements NodeBranches {
   }
 }
 
-function withEndedLife(error: unknown): unknown {
+function withEndedLife(cause: unknown): unknown {
+  const error = asDiskFull(cause);
   if (!(error instanceof PlatformError)) return error;
   const message = `${error.message} The earlier life has ended; its files are as they were.`;
   return new PlatformError(error.code, message, { details: { ...error.details, state: 'stopped' }, cause: error });

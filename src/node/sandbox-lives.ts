@@ -54,7 +54,8 @@ export class SandboxLives {
       const network = await this.#networks.reserve({ sandboxId, directory, policy: record.settings.network });
       const own = await this.#storage.treesOf(record.writable);
       await this.#faults.hit('node-before-spawn');
-      await this.#spawner.create({
+      const limits = { id: record.writable, limitBytes: record.spec.limits.diskBytes };
+      const request = {
         ...group,
         id: sandboxId,
         directory,
@@ -69,7 +70,8 @@ export class SandboxLives {
         openGuards: this.#openGuards,
         endFile: endFileName(record.generation),
         ...(network !== undefined && { network }),
-      });
+      };
+      await this.#storage.whileBeginning(limits, () => this.#spawner.create(request));
       await this.#faults.hit('node-after-spawn');
       return await InitClient.connect({ directory, generation: record.generation }).catch((cause: unknown) => {
         // It was there a moment ago: its deadline came first, or somebody killed it.

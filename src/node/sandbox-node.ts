@@ -19,7 +19,7 @@ import {
   syncDirectory,
   systemTimers,
 } from '../base/index.ts';
-import { exec, findRun, type InitClient } from '../execution/index.ts';
+import { exec, findRun } from '../execution/index.ts';
 import { listListeningSockets } from '../isolation/index.ts';
 import {
   type ApplySettingsOrder,
@@ -52,9 +52,17 @@ import type { SandboxNodeOptions } from './node-options.ts';
 import { type NodeParts, openNodeParts } from './node-parts.ts';
 import type { NodePaths } from './node-paths.ts';
 import { type NodeRecord, viewOf, writeRecord } from './node-record.ts';
-import { admitExec, admitLook, decideCreate, decideSettings, decideStart, refuseOlderLife } from './order-rules.ts';
+import {
+  admitExec,
+  admitLook,
+  admitNew,
+  decideCreate,
+  decideSettings,
+  decideStart,
+  refuseOlderLife,
+} from './order-rules.ts';
 import { PortCalls } from './port-calls.ts';
-import { recoverSandboxes, runningOf } from './recovery.ts';
+import { recoverSandboxes, runningOf, type FoundSandbox as Sandbox } from './recovery.ts';
 import { SandboxBranches } from './sandbox-branches.ts';
 import { clearEarlierLife, readEndReason, writeMetadata } from './sandbox-files.ts';
 import { SandboxLives } from './sandbox-lives.ts';
@@ -68,11 +76,6 @@ const defaultCapacity = 1_000;
 const templateName = 'host';
 /** Lives that ended by themselves and are being recorded. */
 const endsAtOnce = 16;
-
-interface Sandbox {
-  record: NodeRecord;
-  client: InitClient | undefined;
-}
 
 export class SandboxNode implements NodeApi {
   readonly #parts: NodeParts;
@@ -117,11 +120,9 @@ export class SandboxNode implements NodeApi {
     this.#slots = new IdSlots({ startAt: parts.identity.slotStart });
     this.#lives = new SandboxLives({ ...parts, faults: this.#faults, openGuards: options.openGuards ?? [] });
     this.#making = new SandboxMaking({
-      paths: this.#paths,
+      ...parts,
       lives: this.#lives,
-      storage: parts.storage,
       spares: this.#spares,
-      clock: this.#clock,
       faults: this.#faults,
       log: this.#log,
     });
@@ -299,12 +300,7 @@ export class SandboxNode implements NodeApi {
 
   async #createLocked(order: CreateSandboxOrder): Promise<NodeSandbox> {
     const { sandboxId } = order;
-    if (order.spec.template !== templateName) {
-      throw new PlatformError('template_not_found', `This node has no template "${order.spec.template}".`);
-    }
-    if (this.#sandboxes.size + this.#creating >= this.#capacity) {
-      throw new PlatformError('limit_exceeded', `This node holds ${this.#capacity} sandboxes and takes no more.`);
-    }
+    admitNew(order, { templateName, count: this.#sandboxes.size + this.#creating, capacity: this.#capacity });
     const slot = this.#slots.take();
     this.#creating++;
     try {
@@ -419,13 +415,8 @@ export class SandboxNode implements NodeApi {
 
   #publishEnd(record: NodeRecord, end: { readonly reason: EndReason; readonly atMs: number }): void {
     const { reason, atMs } = end;
-    this.#feed.publish({
-      kind: 'ended',
-      sandboxId: record.mark.sandboxId,
-      generation: record.generation,
-      reason,
-      atMs,
-    });
+    const { mark, generation } = record;
+    this.#feed.publish({ kind: 'ended', sandboxId: mark.sandboxId, generation, reason, atMs });
   }
 
   /** Notices when init ends by itself. */
@@ -445,13 +436,8 @@ export class SandboxNode implements NodeApi {
   }
 
   async #recover(): Promise<void> {
-    const found = await recoverSandboxes({
-      paths: this.#paths,
-      lives: this.#lives,
-      slots: this.#slots,
-      clock: this.#clock,
-      log: this.#log,
-    });
+    const own = { lives: this.#lives, slots: this.#slots, log: this.#log };
+    const found = await recoverSandboxes({ ...this.#parts, ...own });
     await this.#parts.networks.restore(found.sandboxes.flatMap((one) => runningOf(one, this.#paths)));
     this.#quarantined.push(...found.quarantined);
     await this.#parts.storage.begin(new Set(found.sandboxes.map(({ record }) => record.writable)), {

@@ -38,6 +38,8 @@ import { Spares } from './spares.ts';
 const maintainIntervalMs = 5_000;
 /** A stack of so many layers under a sandbox is made one when its next life begins. */
 const flattenFrom = 64;
+/** For what overlayfs makes when it is mounted. */
+const beginningBytes = 16 * 1024 ** 2;
 
 export interface StorageOptions {
   readonly kind?: StorageKind | undefined;
@@ -98,10 +100,11 @@ export class SandboxStorage {
   /** Discards what no sandbox has; `named` are those of every record. From now on the storage is maintained. */
   async begin(named: ReadonlySet<WritableId>, options: { readonly keepsUnknown: boolean }): Promise<void> {
     const unknown = this.#store.listWritables().filter(({ id }) => !named.has(id));
-    for (const { id } of unknown) {
-      if (options.keepsUnknown)
-        this.#parts.log.warn('Files that may belong to an unreadable sandbox are kept.', { id });
-      else await this.#store.discardWritable(id);
+    if (options.keepsUnknown) {
+      const ids = unknown.map(({ id }) => id);
+      this.#parts.log.warn('Files that no readable sandbox has are kept: one cannot be read.', { ids });
+    } else {
+      await Promise.all(unknown.map(({ id }) => this.#store.discardWritable(id)));
     }
     this.#maintenance.start();
   }
@@ -109,7 +112,8 @@ export class SandboxStorage {
   /** The storage is unmounted if no sandbox is left. */
   async close(): Promise<void> {
     await this.#maintenance.close();
-    for (const { id } of await this.#spares.close()) await this.#store.discardWritable(id);
+    const spares = await this.#spares.close();
+    await Promise.all(spares.map(({ id }) => this.#store.discardWritable(id)));
     await this.#store.close();
   }
 
@@ -140,6 +144,20 @@ export class SandboxStorage {
   async treesOf(id: WritableId): Promise<Trees & { readonly directory: string }> {
     const trees = await this.#store.treesUnder(id);
     return { ...trees, directory: this.#store.findWritable(id)!.directory };
+  }
+
+  /** A file system that is full to its limit cannot be mounted for writing: while a life begins there is a little more. */
+  async whileBeginning<Result>(
+    { id, limitBytes }: NewWritable & { readonly id: WritableId },
+    begin: () => Promise<Result>,
+  ): Promise<Result> {
+    if (limitBytes === null) return await begin();
+    await this.#store.setLimit(id, limitBytes + beginningBytes);
+    try {
+      return await begin();
+    } finally {
+      await this.#store.setLimit(id, limitBytes);
+    }
   }
 
   /** Of a sandbox that does not run: a long stack under it becomes one layer. A stack that cannot be flattened stays. */

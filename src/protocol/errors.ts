@@ -268,10 +268,65 @@ export const errorCatalog = {
     retry: 'never',
     meaning: "The storage of this node's layers failed; the message says where. Nothing half-made is left in use.",
   },
+  checkout_unusable: {
+    status: 400,
+    retry: 'never',
+    meaning: 'The directory cannot be used as a checkout (said by the client, never by a server).',
+  },
+  checkout_without_sandbox: {
+    status: 404,
+    retry: 'never',
+    meaning: 'This checkout has no sandbox yet, and the command does not make one (said by the client).',
+  },
+  checkout_ambiguous: {
+    status: 409,
+    retry: 'never',
+    meaning: 'Several sandboxes belong to this checkout; one must be named (said by the client).',
+  },
+  checkout_busy: {
+    status: 423,
+    retry: 'backoff',
+    meaning: 'Another process on this machine holds the cache of checkouts (said by the client).',
+  },
+  checkout_cache_unusable: {
+    status: 500,
+    retry: 'never',
+    meaning: 'The cache of checkouts on this machine cannot be used; it was not touched (said by the client).',
+  },
+  definition_invalid: {
+    status: 400,
+    retry: 'never',
+    meaning: 'The definition of the sandbox (atoll.yml) is not valid (said by the client).',
+  },
+  setup_failed: {
+    status: 409,
+    retry: 'never',
+    meaning: 'A set-up step of the definition failed; the command did not run (said by the client).',
+  },
   server_unreachable: {
     status: 503,
     retry: 'backoff',
     meaning: 'No server answers at this address (said by the client, never by a server).',
+  },
+  sync_not_possible: {
+    status: 422,
+    retry: 'never',
+    meaning: 'This checkout or sandbox cannot be synced as it is; the message says what to do (said by the client).',
+  },
+  sync_failed: {
+    status: 502,
+    retry: 'backoff',
+    meaning: 'A sync broke off; neither side is half-changed, and a repeat goes on (said by the client).',
+  },
+  sync_limit_exceeded: {
+    status: 413,
+    retry: 'never',
+    meaning: 'More is to be synced than the limits allow; the details name the biggest paths (said by the client).',
+  },
+  sync_unsafe: {
+    status: 422,
+    retry: 'never',
+    meaning: 'What came from the sandbox could harm the checkout and was refused whole (said by the client).',
   },
   internal: { status: 500, retry: 'never', meaning: 'A bug here; the request id finds it in the log.' },
 } as const satisfies Record<string, ErrorSpec>;

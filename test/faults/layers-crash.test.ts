@@ -2,9 +2,10 @@
 import { readFile } from 'node:fs/promises';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
 import type { Layer, LayerStore, Writable } from '../../src/layers/index.ts';
-import { LayerRig, type RigKind, rigKinds, smallPool } from '../support/layer-rig.ts';
+import { LayerRig, type RigKind, rigKinds } from '../support/layer-rig.ts';
 import type { LayerAction } from '../support/layer-worker.ts';
 import { describeWith } from '../support/requires.ts';
+import { smallPool } from '../support/small-pool.ts';
 
 const mebibyte = 1024 ** 2;
 const script = ['file a 5000 1', 'link a b', 'unlink gone', 'mkdir d', 'file d/c 20 3', 'chmod d 700'];

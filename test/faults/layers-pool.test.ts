@@ -7,8 +7,9 @@ import { promisify } from 'node:util';
 import { afterEach, beforeEach, expect, test } from 'vitest';
 import { probeStorage } from '../../src/layers/index.ts';
 import { eventually } from '../support/crashes.ts';
-import { LayerRig, rigKinds, smallPool } from '../support/layer-rig.ts';
+import { LayerRig, rigKinds } from '../support/layer-rig.ts';
 import { describeWith } from '../support/requires.ts';
+import { smallPool } from '../support/small-pool.ts';
 
 const mebibyte = 1024 ** 2;
 const kind = rigKinds.find((each) => each.kind === 'pool')!;

@@ -9,6 +9,7 @@ import { initPid } from '../support/node-leftovers.ts';
 import { Platform } from '../support/platform.ts';
 import { outputOf, waitForFile } from '../support/processes.ts';
 import { requires, testWith } from '../support/requires.ts';
+import { ownTreeOf } from '../support/sandbox-tree.ts';
 
 const test = testWith(requires.root, requires.cgroups);
 
@@ -113,7 +114,7 @@ test('E84: output and exit of a process that ran and ended while server and node
   await sandbox.processes.start(`sleep 2; touch ${go}`);
   await platform.killServer();
   await platform.killNode();
-  const done = join(platform.nodeDirectory, 'sandboxes', id, 'upper', 'root', `${name}.done`);
+  const done = join(ownTreeOf(platform.nodeDirectory, id), 'root', `${name}.done`);
   await vi.waitFor(() => access(done), patience);
   await platform.startNode();
   await platform.startServer();

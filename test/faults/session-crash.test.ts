@@ -7,6 +7,7 @@ import { briskSettings, impatient, interrupted, patience, untilAdmitted, untilAn
 import { Platform } from '../support/platform.ts';
 import { outputOf, waitForFile } from '../support/processes.ts';
 import { requires, testWith } from '../support/requires.ts';
+import { ownTreeOf } from '../support/sandbox-tree.ts';
 import { holdBusy, say } from '../support/sessions.ts';
 
 const test = testWith(requires.root, requires.cgroups, requires.program('bash'));
@@ -25,7 +26,7 @@ const sessionNow = async (session: string) => {
   return await untilAnswered(() => sessions.get(session));
 };
 /** In the sandbox's own files, read from outside: nobody of the platform is needed for it. */
-const inRoot = (name: string) => join(platform.nodeDirectory, 'sandboxes', id, 'upper', 'root', name);
+const inRoot = (name: string) => join(ownTreeOf(platform.nodeDirectory, id), 'root', name);
 
 async function restartBoth(): Promise<void> {
   await platform.killServer();

@@ -171,7 +171,7 @@ describeWith(
   );
 
   test('control: paths resolved from outside, below the upper directory, do read and change the machine', async () => {
-    const upper = join(target.directory(), 'upper');
+    const upper = target.tree();
     await target.run(`rm -rf /control; mkdir /control; ln -s ${outside} /control/dir`);
     const read = await readFile(join(upper, 'control/dir/secret'), 'utf8');
     expect(() => refuseLeak(read, [secret])).toThrow('leaked');
@@ -180,7 +180,7 @@ describeWith(
   });
 
   test('control: a path that is checked from outside and then used is caught by the same race', async () => {
-    const race = join(target.directory(), 'upper/race');
+    const race = join(target.tree(), 'race');
     const swapper = target.start(['/attack', 'swap', '/race', outside]);
     void swapper.ended.catch(() => {});
     const isCaught = async () => {

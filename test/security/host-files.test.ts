@@ -123,7 +123,7 @@ describeWith(
   test('a device that came with the files cannot be opened', async () => {
     // As if a layer had brought it along: made by the machine, where a command finds it.
     const target = await rig.sandbox();
-    const path = join(target.directory(), 'upper', 'workspace-device');
+    const path = join(target.tree(), 'workspace-device');
     await run('mknod', ['-m', '666', path, 'c', '1', '5']);
     expect((await run('head', ['-c', '1', path], { encoding: 'buffer' })).stdout).toEqual(Buffer.of(0));
     expect((await target.run(['head', '-c', '1', '/workspace-device'])).stderr).toContain('Permission denied');

@@ -62,7 +62,7 @@ describeWith(
 
   test('a setuid file made inside is out of reach for users of the machine', async () => {
     await guarded.run('cp /attack /workspace/rootly && chmod 4755 /workspace/rootly');
-    const outside = join(guarded.directory(), 'upper', 'workspace', 'rootly');
+    const outside = join(guarded.tree(), 'workspace', 'rootly');
     expect((await stat(outside)).mode & 0o4000).toBe(0o4000);
     const attempt = run(outside, ['identity'], { ...nobody, cwd: '/' });
     await expect(attempt).rejects.toMatchObject({ code: 'EACCES' });
@@ -126,7 +126,7 @@ describeWith(
     await target.run('cp /attack /rootly && chmod 4755 /rootly');
     const { sandboxId } = target.sandbox.mark;
     await harness.node.stopSandbox({ sandboxId, generation: 1, graceMs: 0 });
-    const outside = join(target.directory(), 'upper', 'rootly');
+    const outside = join(target.tree(), 'rootly');
     await expect(run(outside, ['identity'], { ...nobody, cwd: '/' })).rejects.toMatchObject({ code: 'EACCES' });
     const copy = join(rig.directory, 'copy-of-stopped');
     await chmod(rig.directory, 0o755);

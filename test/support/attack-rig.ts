@@ -14,6 +14,7 @@ import { Cgroups, type OpenGuard } from '../../src/isolation/index.ts';
 import type { ExecOrder, NodeSandbox, SandboxSpec } from '../../src/protocol/index.ts';
 import { initProgram, openDirectNode } from './node-harness.ts';
 import { createOrder, execOrder, run, type TextOutcome } from './node-orders.ts';
+import { ownTreeOf } from './sandbox-tree.ts';
 
 const programs = join(import.meta.dirname, '../security/programs');
 const compilerFlags = ['-std=gnu11', '-D_GNU_SOURCE', '-Wall', '-Wextra', '-Werror', '-O1', '-static'];
@@ -33,6 +34,8 @@ export interface Target {
   /** Init as this machine sees it. */
   initPid(): Promise<number>;
   directory(): string;
+  /** What it has written below `/`. */
+  tree(): string;
 }
 
 type Harness = Awaited<ReturnType<typeof openDirectNode>>;
@@ -131,6 +134,7 @@ export class AttackRig {
         return Number((await readFile(join(cgroup, 'init', 'cgroup.procs'), 'utf8')).trim());
       },
       directory: () => join(dataDirectory, 'sandboxes', sandboxId),
+      tree: () => ownTreeOf(dataDirectory, sandboxId),
     };
   }
 }

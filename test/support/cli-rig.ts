@@ -51,6 +51,9 @@ export async function openCliRig(given: Partial<CliIo> = {}): Promise<CliRig> {
         listeners.add(listener);
         return () => listeners.delete(listener);
       },
+      onSignals: () => () => {},
+      cwd: '/',
+      pid: 1,
       runHere: async () => 0,
       loadApp: () => Promise.reject(new Error('no app in this test')),
       programName: 'atoll',

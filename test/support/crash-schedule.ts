@@ -42,6 +42,16 @@ const serverPoints = [
   'after-start-on-node',
   'after-store-deleting',
   'after-delete-on-node',
+  'after-store-pausing',
+  'after-pause-on-node',
+  'after-store-resuming',
+  'after-resume-on-node',
+  'after-store-checkpoint',
+  'after-checkpoint-on-node',
+  'after-store-restoring',
+  'after-restore-on-node',
+  'after-fork-checkpoint',
+  'after-forks-made',
 ];
 const nodePoints = [
   'node-before-spawn',
@@ -58,6 +68,15 @@ const nodePoints = [
   'node-settings-before-answer',
   'node-delete-before-trash',
   'node-delete-after-trash',
+  'node-checkpoint-frozen',
+  'node-checkpoint-before-answer',
+  'node-restore-opened',
+  'node-restore-ended',
+  'node-restore-before-discard',
+  'node-pause-frozen',
+  'node-pause-before-answer',
+  'node-resume-before-thaw',
+  'node-resume-before-answer',
 ];
 
 export interface ScheduleOptions {

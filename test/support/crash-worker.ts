@@ -30,7 +30,9 @@ export class SharedSandbox {
 /** What a sandbox must be. */
 interface Model {
   readonly id: string;
-  state: 'running' | 'stopped';
+  state: 'running' | 'stopped' | 'paused';
+  /** How it was paused last. */
+  mode: 'memory' | 'files';
   generation: number;
   metadata: Record<string, string>;
   metadataVersion: number;
@@ -87,10 +89,16 @@ export class CrashWorker {
     const start = { kind: 'start', act: () => this.#start(model) };
     const grow = this.#models.length < sandboxesMax ? [create] : [remove];
     if (model.state === 'stopped') return random.pick([start, start, start, look, lease, remove, ...grow]);
-    const exec = { kind: 'exec', act: () => this.#exec(model) };
     const patch = { kind: 'patch', act: () => this.#patch(model) };
+    const resume = { kind: 'resume', act: () => this.#resume(model) };
+    if (model.state === 'paused') return random.pick([resume, resume, resume, patch, look, remove, ...grow]);
+    const pause = { kind: 'pause', act: () => this.#pause(model) };
+    const restore = { kind: 'restore', act: () => this.#restore(model) };
+    const fork = { kind: 'fork', act: () => this.#fork(model) };
+    const exec = { kind: 'exec', act: () => this.#exec(model) };
     const stop = { kind: 'stop', act: () => this.#stop(model) };
-    return random.pick([exec, exec, exec, patch, patch, patch, lease, look, stop, remove, ...grow]);
+    const branches = [pause, restore, fork];
+    return random.pick([exec, exec, exec, patch, patch, patch, lease, look, stop, remove, ...branches, ...grow]);
   }
 
   async #create(): Promise<void> {
@@ -103,6 +111,7 @@ export class CrashWorker {
     this.#models.push({
       id: view.id,
       state: 'running',
+      mode: 'memory',
       generation: 1,
       metadata,
       metadataVersion: 1,
@@ -150,7 +159,7 @@ export class CrashWorker {
       const { view } = await this.#ask(model, (sandbox) => sandbox.update(update, { idempotencyKey }));
       this.#advance(model, next, isChanged);
       deepEqual(view.metadata, model.metadata);
-      ok(view.expiresAt !== null, 'metadata and deadline came apart');
+      ok((view.expiresAt ?? view.paused?.leftMs ?? null) !== null, 'metadata and deadline came apart');
     }
   }
 
@@ -174,6 +183,56 @@ export class CrashWorker {
     model.state = 'running';
     model.generation++;
     await this.#compareLines(model);
+  }
+
+  async #pause(model: Model): Promise<void> {
+    const idempotencyKey = this.#nextKey();
+    const mode = this.#options.random.pick(['memory', 'files'] as const);
+    const { view } = await this.#ask(model, (sandbox) => sandbox.pause({ mode, idempotencyKey }));
+    deepEqual({ state: view.state, mode: view.paused?.mode }, { state: 'paused', mode });
+    model.state = 'paused';
+    model.mode = mode;
+  }
+
+  async #resume(model: Model): Promise<void> {
+    const idempotencyKey = this.#nextKey();
+    const { view } = await this.#ask(model, (sandbox) => sandbox.resume({ idempotencyKey }));
+    equal(view.state, 'running');
+    model.state = 'running';
+    if (model.mode === 'files') model.generation++;
+    equal(view.generation, model.generation);
+    await this.#compareLines(model);
+  }
+
+  /** Nobody else uses the sandbox: what the checkpoint has is what it had. */
+  async #restore(model: Model): Promise<void> {
+    const { platform } = this.#options;
+    const [takeKey, restoreKey] = [this.#nextKey(), this.#nextKey()];
+    const { id } = await this.#ask(model, (sandbox) => sandbox.checkpoints.create({ idempotencyKey: takeKey }));
+    const { view } = await this.#ask(model, (sandbox) => sandbox.restore(id, { idempotencyKey: restoreKey }));
+    model.generation++;
+    deepEqual({ state: view.state, generation: view.generation }, { state: 'running', generation: model.generation });
+    await untilAnswered(() => impatient(platform).checkpoints.delete(id, { idempotencyKey: `${takeKey}-delete` }));
+    await this.#compareLines(model);
+  }
+
+  /** A fork has the lines of its source, and is gone afterwards, whatever its answer was. */
+  async #fork(model: Model): Promise<void> {
+    const { platform, journal } = this.#options;
+    const idempotencyKey = this.#nextKey();
+    const [fork] = await this.#ask(model, (sandbox) => sandbox.fork({ idempotencyKey }));
+    const id = fork!.sandbox?.id ?? String(fork!.error?.details['sandboxId']);
+    if (fork!.sandbox === null) journal.doubts++;
+    else {
+      const { view } = fork!.sandbox;
+      deepEqual(view.metadata, model.metadata);
+      const look = () => new Sandbox(impatient(platform).connection, view).exec('cat /root/log 2>/dev/null');
+      this.#checkLines(model, (await untilAnswered(look)).stdout);
+    }
+    await untilAnswered(async () => {
+      const left = await impatient(platform).sandboxes.connect(id).catch(gone);
+      await left?.delete({ force: true }).catch(gone);
+    });
   }
 
   async #delete(model: Model): Promise<void> {
@@ -228,6 +287,7 @@ export class CrashWorker {
     for (const model of this.#models) {
       await this.#compare(model);
       if (model.state === 'stopped') await this.#start(model);
+      if (model.state === 'paused') await this.#resume(model);
       await this.#compareLines(model);
       await this.#compareHistory(model);
     }
@@ -262,6 +322,10 @@ export class CrashWorker {
 
   async #compareLines(model: Model): Promise<void> {
     const { stdout } = await this.#ask(model, (sandbox) => sandbox.exec('cat /root/log 2>/dev/null'));
+    this.#checkLines(model, stdout);
+  }
+
+  #checkLines(model: Model, stdout: string): void {
     const found = stdout.split('\n').filter((line) => line !== '');
     equal(new Set(found).size, found.length, 'a command ran twice');
     for (const line of model.lines) ok(found.includes(line), `a command that was answered has not run: ${line}`);
@@ -292,6 +356,12 @@ export class CrashWorker {
   #nextKey(): string {
     return `${this.#options.name}-${this.#count++}`;
   }
+}
+
+/** What is not there any more is gone, as it should be. */
+function gone(error: unknown): undefined {
+  if (isPlatformError(error, 'sandbox_not_found')) return undefined;
+  throw error;
 }
 
 function merge(map: Readonly<Record<string, string>>, change: Readonly<Record<string, string | null>>) {

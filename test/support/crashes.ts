@@ -109,17 +109,26 @@ export function agreed(platform: Platform, sandboxId: string): Promise<{ view: S
     deepEqual(
       { state, generation, metadata, metadataVersion, expiresAt },
       {
-        state: node.life.kind === 'running' ? 'running' : 'stopped',
+        // After a pause of the files no process is left, as after a stop.
+        state: view.paused?.mode === 'files' && node.life.kind === 'ended' ? 'paused' : stateOf(node.life.kind),
         generation: node.generation,
-        metadata: settings.metadata,
-        metadataVersion: settings.metadataVersion,
-        expiresAt: settings.expiresAtMs === null ? null : new Date(settings.expiresAtMs).toISOString(),
+        // What has no process is given its settings when its next life begins.
+        metadata: view.paused?.mode === 'files' ? metadata : settings.metadata,
+        metadataVersion: view.paused?.mode === 'files' ? metadataVersion : settings.metadataVersion,
+        expiresAt:
+          settings.expiresAtMs === null || view.paused?.mode === 'files'
+            ? null
+            : new Date(settings.expiresAtMs).toISOString(),
       },
     );
     const inside = { version: metadataVersion, metadata };
     if (state === 'running') deepEqual(await fileInside(platform, sandboxId), inside);
     return { view, node };
   });
+}
+
+function stateOf(life: NodeSandbox['life']['kind']): 'running' | 'paused' | 'stopped' {
+  return life === 'ended' ? 'stopped' : life;
 }
 
 /** As the sandbox itself sees it. Read on the node, past a lease that somebody may hold. */

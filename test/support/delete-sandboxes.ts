@@ -1,9 +1,12 @@
 /** Deletes every sandbox of the node whose data directory is the first argument, without a server: it may be what a test has broken. */
 import { ensureNativeInit } from '../../src/app/index.ts';
 import { SandboxNode } from '../../src/node/index.ts';
+import { smallPool } from './small-pool.ts';
 
 export async function deleteSandboxes(nodeDirectory: string): Promise<void> {
-  const options = { initProgram: await ensureNativeInit(), version: 'test' };
+  // What is there already stays what it is; nothing large is made where the server has not come so far.
+  const storage = { storage: 'directories', poolSizes: smallPool } as const;
+  const options = { initProgram: await ensureNativeInit(), version: 'test', ...storage };
   const node = await SandboxNode.open({ dataDirectory: nodeDirectory, ...options });
   try {
     const { sandboxes } = await node.inventory();

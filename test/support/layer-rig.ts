@@ -23,16 +23,10 @@ import { btrfs } from './btrfs.ts';
 import type { LayerAction, LayerWorkerOptions } from './layer-worker.ts';
 import { initProgram } from './node-harness.ts';
 import { type Requirement, requires } from './requires.ts';
+import { smallPool } from './small-pool.ts';
 
 const mebibyte = 1024 ** 2;
 const outerBytes = 512 * mebibyte;
-
-export const smallPool: PoolSizes = {
-  initialBytes: 320 * mebibyte,
-  reserveBytes: 64 * mebibyte,
-  stepBytes: 128 * mebibyte,
-  limitBytes: 1024 * mebibyte,
-};
 
 /** What a store stands on in a test. */
 export interface RigKind {

@@ -17,7 +17,7 @@ export async function findLeftovers(dataDirectory: string): Promise<Leftovers> {
   const mounts = (await readFile('/proc/self/mounts', 'utf8')).split('\n');
   const trees = mounts.map((line) => line.split(' ')).filter(([, , type]) => type?.startsWith('cgroup'));
   const groups = await Promise.all(trees.map(([, directory]) => list(join(directory!, root))));
-  const kept = ['sandboxes', 'making', 'trash'];
+  const kept = ['sandboxes', 'making', 'trash', 'storage/layers', 'storage/pool'];
   const directories = await Promise.all(kept.map((name) => list(join(dataDirectory, name))));
   return {
     processes: await processesIn(root),

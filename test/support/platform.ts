@@ -12,6 +12,7 @@ import { createInterface } from 'node:readline';
 import { promisify } from 'node:util';
 import { Atoll } from '../../src/sdk/index.ts';
 import { deleteSandboxes } from './delete-sandboxes.ts';
+import { smallPool } from './small-pool.ts';
 import { type TestWorld, world as worldAddresses } from './test-world.ts';
 
 const root = join(import.meta.dirname, '../..');
@@ -33,6 +34,10 @@ export interface PlatformOptions {
   readonly dataDirectory?: string;
   /** The machine that it runs on, as far as the network goes. Absent: this one, and sandboxes have no network unless they ask for it. */
   readonly world?: TestWorld;
+  /** What its sandboxes' files stand on; a pool is a small one. Default: plain directories, which cost nothing. */
+  readonly storage?: 'directories' | 'pool';
+  /** Of a pool that must hold more. */
+  readonly poolSizes?: typeof smallPool;
   /** More words for `atoll serve`. */
   readonly serveOptions?: readonly string[];
   /** Words before the words of the server, to start it with less power than the test has. */
@@ -91,7 +96,7 @@ export class Platform {
   async startNode(faults = ''): Promise<void> {
     const port = this.node === undefined ? '0' : new URL(this.node.url).port;
     const options = ['node', '--data', join(this.dataDirectory, 'far'), '--port', port];
-    this.node = await startDaemon(options, { ATOLL_FAULTS: faults }, this.#enter);
+    this.node = await startDaemon(options, { ATOLL_FAULTS: faults, ...this.#storage }, this.#enter);
   }
 
   async startServer(faults = ''): Promise<void> {
@@ -103,7 +108,10 @@ export class Platform {
     const { world, settings = {} } = this.#options;
     // Most tests are about something else: a network would only cost them, and change this machine.
     const all = world === undefined ? { defaultNetwork: { mode: 'none' }, ...settings } : settings;
-    const env = { ATOLL_FAULTS: faults, ATOLL_SETTINGS: JSON.stringify(all), ATOLL_RESOLVERS: worldAddresses.resolver };
+    const env = {
+      ...{ ATOLL_FAULTS: faults, ATOLL_SETTINGS: JSON.stringify(all), ATOLL_RESOLVERS: worldAddresses.resolver },
+      ...this.#storage,
+    };
     this.server = await startDaemon(options, env, this.#enter);
     this.key = (await readFile(join(this.dataDirectory, 'server', 'key'), 'utf8')).trim();
     this.client = new Atoll({ url: await this.#reach(this.server.url), apiKey: this.key });
@@ -150,6 +158,11 @@ export class Platform {
   /** Ends the processes, deletes every sandbox, whatever state a test left things in, and removes the directory. */
   async close(): Promise<void> {
     await this.#remove();
+  }
+
+  get #storage(): Readonly<Record<string, string>> {
+    const { storage = 'directories', poolSizes = smallPool } = this.#options;
+    return { ATOLL_STORAGE: storage, ATOLL_POOL: JSON.stringify(poolSizes) };
   }
 
   get #enter(): readonly string[] {

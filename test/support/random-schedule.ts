@@ -8,10 +8,11 @@
  *  - A command runs at most once; an answered exit code is the one that it had; a refused command did not run.
  *  - A name is one sandbox. What was deleted is gone from both sides and does not come back.
  *  - Tokens grow; two leases that were answered never overlap; without the token nothing runs while one is held.
+ *  - A checkpoint that was answered is there until it is deleted; forks that were answered are there, each once.
  *  - When everything has come to rest, reconcile has nothing to do, and after deletion nothing is left over.
  */
 import { expect } from 'vitest';
-import type { LeaseId, SandboxId } from '../../src/protocol/index.ts';
+import type { CheckpointId, LeaseId, SandboxId } from '../../src/protocol/index.ts';
 import { isPlatformError } from '../../src/protocol/index.ts';
 import type { ControlRig } from './control-rig.ts';
 import { lostAnswer, nodeAway } from './fake-node.ts';
@@ -30,6 +31,16 @@ const crashPoints = [
   'after-start-on-node',
   'after-store-deleting',
   'after-delete-on-node',
+  'after-store-pausing',
+  'after-pause-on-node',
+  'after-store-resuming',
+  'after-resume-on-node',
+  'after-store-checkpoint',
+  'after-checkpoint-on-node',
+  'after-store-restoring',
+  'after-restore-on-node',
+  'after-fork-checkpoint',
+  'after-forks-made',
   'before-acknowledge-lease',
   'before-store-answer',
   'after-store-answer',
@@ -43,6 +54,11 @@ const nodeCalls = [
   'exec',
   'findSandbox',
   'findRun',
+  'checkpoint',
+  'restore',
+  'pause',
+  'resume',
+  'removeCheckpoint',
 ] as const;
 
 interface Attempt {
@@ -78,6 +94,8 @@ export class RandomSchedule {
   readonly #deleted = new Set<SandboxId>();
   /** Somebody tried, and may not have been answered. */
   readonly #perhapsDeleted = new Set<SandboxId>();
+  readonly #checkpoints = new Set<CheckpointId>();
+  readonly #forks = new Set<SandboxId>();
   readonly #patches: Patch[] = [];
   readonly #commands: Command[] = [];
   readonly #held = new Map<LeaseId, Held>();
@@ -157,12 +175,21 @@ export class RandomSchedule {
       'delete',
       'lease',
       'release',
+      'checkpoint',
+      'restore',
+      'fork',
+      'pause',
+      'pause',
+      'resume',
+      'resume',
     ]);
     if (kind === 'create' || id === undefined) return this.#create();
     if (kind === 'patch') return this.#patch(id);
     if (kind === 'exec') return this.#exec(id);
     if (kind === 'lease') return this.#acquire(id);
     if (kind === 'release') return this.#release();
+    if (kind === 'checkpoint' || kind === 'restore' || kind === 'fork') return this.#branch(kind, id);
+    if (kind === 'pause' || kind === 'resume') return this.#pace(kind, id);
     return this.#life(kind as 'stop' | 'start' | 'delete', id);
   }
 
@@ -224,6 +251,34 @@ export class RandomSchedule {
       } else {
         expect((await this.#rig.start(sandboxId, conditions)).state).toBe('running');
       }
+    });
+  }
+
+  #branch(kind: 'checkpoint' | 'restore' | 'fork', sandboxId: SandboxId): Attempt {
+    const conditions = { idempotencyKey: this.#next(), ...this.#tokenFor(sandboxId) };
+    const from = this.#pick([...this.#checkpoints, undefined]);
+    if (kind === 'restore' && from !== undefined) {
+      return this.#new(async () => {
+        expect((await this.#rig.restore(sandboxId, from, conditions)).state).toBe('running');
+      });
+    }
+    if (kind === 'fork') {
+      return this.#new(async () => {
+        const { items } = await this.#rig.fork(sandboxId, { count: 2 }, conditions);
+        for (const { sandbox } of items) if (sandbox !== null) this.#forks.add(sandbox.id);
+      });
+    }
+    return this.#new(async () => {
+      this.#checkpoints.add((await this.#rig.checkpoint(sandboxId, conditions)).id);
+    });
+  }
+
+  #pace(kind: 'pause' | 'resume', sandboxId: SandboxId): Attempt {
+    const conditions = { idempotencyKey: this.#next(), ...this.#tokenFor(sandboxId) };
+    const mode = this.#pick(['memory', 'files'] as const);
+    return this.#new(async () => {
+      if (kind === 'pause') expect((await this.#rig.pause(sandboxId, conditions, mode)).state).toBe('paused');
+      else expect((await this.#rig.resume(sandboxId, conditions)).state).toBe('running');
     });
   }
 
@@ -317,7 +372,8 @@ export class RandomSchedule {
     const rig = this.#rig;
     expect((await rig.reconcile()).actions, 'nothing is left to settle').toEqual([]);
     const { items } = await rig.control.sandboxes.list(rig.caller, { limit: 1_000 });
-    expect(new Set(items.map((item) => item.name)).size, 'a name is one sandbox').toBe(items.length);
+    const names = items.flatMap(({ name }) => (name === null ? [] : [name]));
+    expect(new Set(names).size, 'a name is one sandbox').toBe(names.length);
     for (const [name, id] of this.#ids) {
       const isThere = items.some((item) => item.id === id && item.name === name);
       if (this.#deleted.has(id)) expect(isThere, 'what was deleted is gone').toBe(false);
@@ -327,6 +383,7 @@ export class RandomSchedule {
     expect(new Set(rig.node.sandboxes.keys()), 'both sides have the same sandboxes').toEqual(made);
     for (const item of items) if (made.has(item.id)) await this.#checkSandbox(item.id);
     this.#checkCommands();
+    await this.#checkBranches(new Set(items.map((item) => item.id)));
     expect((await rig.control.leases.list(rig.caller, {})).items, 'terms end').toEqual([]);
     const metrics = await rig.control.metrics();
     const gauge = (name: string) => metrics.find((metric) => metric.name === name)?.samples[0]?.value;
@@ -335,12 +392,23 @@ export class RandomSchedule {
     expect(gauge('atoll_sandboxes_in_doubt')).toBe(0);
   }
 
+  async #checkBranches(present: ReadonlySet<SandboxId>): Promise<void> {
+    const rig = this.#rig;
+    for (const fork of this.#forks) expect(present.has(fork), 'a fork that was answered is there').toBe(true);
+    const { items } = await rig.control.checkpoints.list(rig.caller, { limit: 1_000 });
+    const known = new Set(items.map((item) => item.id));
+    for (const id of this.#checkpoints) expect(known.has(id), 'a checkpoint that was answered is there').toBe(true);
+    expect(new Set(rig.node.branches.checkpoints.keys()), 'both sides have the same checkpoints').toEqual(known);
+  }
+
   async #checkSandbox(id: SandboxId): Promise<void> {
     const view = await this.#rig.get(id);
     const node = this.#rig.node.sandboxes.get(id)!;
-    expect(node.life.kind, 'both sides agree on whether it runs').toBe(view.state === 'running' ? 'running' : 'ended');
+    const isStill = view.state === 'paused' && view.paused?.mode === 'memory';
+    const life = view.state === 'running' ? 'running' : isStill ? 'paused' : 'ended';
+    expect(node.life.kind, 'both sides agree on whether it runs').toBe(life);
     expect(view.lease).toBeNull();
-    if (view.state === 'running') {
+    if (view.state === 'running' || isStill) {
       expect(node.generation).toBe(view.generation);
       expect(node.settings.leaseHeld).toBe(false);
       expect([node.settings.metadata, node.settings.metadataVersion]).toEqual([view.metadata, view.metadataVersion]);
@@ -380,6 +448,10 @@ export class RandomSchedule {
   async #leaveNothing(): Promise<void> {
     const { items } = await this.#rig.control.sandboxes.list(this.#rig.caller, { limit: 1_000 });
     for (const item of items) await this.#rig.delete(item.id);
+    for (const id of [...this.#rig.node.branches.checkpoints.keys()]) {
+      await this.#rig.control.checkpoints.delete(this.#rig.caller, id, {});
+    }
+    expect(this.#rig.node.branches.checkpoints.size, 'no checkpoint is left on the node').toBe(0);
     expect(this.#rig.node.sandboxes.size, 'nothing is left on the node').toBe(0);
     expect(await this.#rig.store.read((tables) => tables.leases.listHeld())).toEqual([]);
   }

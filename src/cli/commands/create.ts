@@ -10,6 +10,11 @@ interface Options extends NetworkOptions {
   readonly memory?: number;
   readonly cpus?: number;
   readonly processes?: number;
+  readonly disk?: number;
+  readonly checkpoint?: string;
+  readonly pauseOnExpiry?: boolean;
+  readonly autoResume?: boolean;
+  readonly keepCheckpoints?: number;
   readonly expiresIn?: number | null;
   readonly get?: boolean;
   readonly newPrivileges: boolean;
@@ -22,12 +27,17 @@ export const addCreate: AddCommand = (program, actions) => {
     .argument('[name]', 'a name, unique in the team')
     .option('--get', 'if the name is taken, that sandbox is the answer')
     .option('--template <name>', 'what it starts from')
+    .option('--checkpoint <id>', 'begin with its files; what is not given is as it has it')
     .option('-m, --metadata <key=value>', 'repeatable', collectPair)
     .option('-e, --env <name=value>', 'for every command in it; repeatable', collectPair)
     .option('--memory <size>', 'such as 512m, 2g', parseSize)
     .option('--cpus <cores>', 'such as 0.5, 2', parseCores)
     .option('--processes <count>', 'how many processes at most', parseCount)
+    .option('--disk <size>', 'what its own files may take, such as 2g; not on every storage', parseSize)
     .option('--expires-in <time>', 'such as 30m, 2h, never', parseDurationOrNever)
+    .option('--pause-on-expiry', 'at its deadline it stands still instead of ending')
+    .option('--auto-resume', 'commands, files and previews resume it when it is paused')
+    .option('--keep-checkpoints <count>', 'of its checkpoints only the newest', parseCount)
     .option('--network <mode>', 'none, or full', parseMode)
     .option('--allow <rule>', `before deny, and the only way to private ranges; ${ruleHelp}`, collectRule)
     .option('--deny <rule>', `unless allowed; ${ruleHelp}`, collectRule)
@@ -46,8 +56,13 @@ export const addCreate: AddCommand = (program, actions) => {
             ...(options.memory !== undefined && { memoryBytes: options.memory }),
             ...(options.cpus !== undefined && { cpuMillis: options.cpus }),
             ...(options.processes !== undefined && { processes: options.processes }),
+            ...(options.disk !== undefined && { diskBytes: options.disk }),
           },
-          noNewPrivileges: !options.newPrivileges,
+          ...(options.checkpoint !== undefined && { checkpoint: options.checkpoint }),
+          ...(options.pauseOnExpiry && { onExpiry: 'pause' as const }),
+          ...(options.autoResume && { autoResume: true }),
+          ...(options.keepCheckpoints !== undefined && { keepCheckpoints: options.keepCheckpoints }),
+          ...(!options.newPrivileges && { noNewPrivileges: true }),
           ...(network && { network }),
           ...call.conditions(),
         };

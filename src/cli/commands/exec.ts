@@ -1,27 +1,27 @@
-/** Runs one command. Its bytes and its exit code come through exactly; nothing of ours is mixed into them. */
+/**
+ * Runs one command, in the sandbox that is named, or in that of the checkout with changes sent in and brought back. Its bytes and its exit code come through exactly; nothing of ours is
+ * mixed into them.
+ */
 import { execLimits } from '../../protocol/index.ts';
 import { collectPair, parseDuration, parseSize } from '../argument-parsers.ts';
-import { CliError } from '../cli-error.ts';
+import { type CheckoutExecOptions, execInCheckout } from '../checkout-exec.ts';
+import { withCheckoutOptions } from '../checkout-options.ts';
+import { sandboxAndCommand, usage } from '../checkout-words.ts';
 import { type AddCommand, withConditions } from '../command-adder.ts';
 import { printResult } from '../exec-printing.ts';
-import { exitCodes } from '../exit-codes.ts';
 
-interface Options {
-  readonly cwd?: string;
-  readonly env?: Record<string, string>;
-  readonly user?: string;
-  readonly timeout?: number;
+interface Options extends CheckoutExecOptions {
   readonly outputLimit?: number;
-  readonly stdin?: boolean;
   readonly shell?: string;
 }
 
 export const addExec: AddCommand = (program, actions) => {
-  withConditions(program.command('exec'))
-    .description('run one command in a sandbox; its output and exit code are passed through')
-    .usage('[options] <sandbox> -- <command...>')
-    .argument('<sandbox>', 'id or name')
-    .argument('[command...]', 'the program and its arguments, run without a shell')
+  const command = withConditions(program.command('exec'))
+    .description(
+      'run one command; without a sandbox, in that of this checkout: changes go in, it runs, changes come back',
+    )
+    .usage('[options] [sandbox] -- <command...>')
+    .argument('[words...]', 'the sandbox (id or name), or nothing; then the command, run without a shell')
     .option('-c, --shell <text>', 'run this text with a shell instead')
     .option('-w, --cwd <directory>', 'where it runs')
     .option('-e, --env <name=value>', 'for this command; repeatable', collectPair)
@@ -29,8 +29,23 @@ export const addExec: AddCommand = (program, actions) => {
     .option('-t, --timeout <time>', 'such as 30s, 5m; then it is killed', parseDuration)
     .option('--output-limit <size>', 'of stdout and stderr each, such as 1m', parseSize)
     .option('-i, --stdin', 'give it our standard input')
+    .addHelpText('after', examples);
+  withCheckoutOptions(command)
+    .option('--reset', 'of a checkout: end its sandbox first and make a new one')
+    .option('--no-pull', 'of a checkout: leave what the command changes in the sandbox')
+    .option('--no-pull-on-timeout', 'of a checkout: the same, only when it took too long')
+    .option('-d, --detach', 'of a checkout: print the id of the process and leave it running')
+    .option('--attach <process>', 'of a checkout: go on with a command that was left running')
+    .option('-T, --tty', 'of a checkout: give it a terminal')
     .action(
-      actions.of<Options, [sandbox: string, command: string[]]>(async (call, sandboxName, words) => {
+      actions.of<Options, [words: string[]]>(async (call, given) => {
+        const { sandbox: sandboxName, command: words } = sandboxAndCommand(call, given);
+        if (sandboxName === undefined) {
+          const { attach, shell } = call.options;
+          await execInCheckout(call, attach === undefined ? commandOf(words, shell) : []);
+          return;
+        }
+        refuseCheckoutOptions(call.options);
         const { cwd, env, user, timeout, outputLimit, stdin } = call.options;
         const command = commandOf(words, call.options.shell);
         const stdinBytes = stdin ? await call.io.readStdin(execLimits.stdinBytes) : undefined;
@@ -56,16 +71,24 @@ export const addExec: AddCommand = (program, actions) => {
     );
 };
 
+const examples = `
+Examples:
+  atoll exec -- npm test              in the sandbox of this checkout
+  atoll exec -c 'npm ci && npm test'  the same, with a shell
+  atoll exec box -- ls -l /tmp        in the sandbox "box"; nothing is sent or brought back
+`;
+
 function commandOf(words: readonly string[], shell: string | undefined): string | readonly string[] {
-  if ((shell === undefined) === (words.length === 0)) {
-    throw new CliError(
-      shell === undefined ? 'There is no command to run.' : 'A command and --shell exclude each other.',
-      {
-        exitCode: exitCodes.usage,
-        code: 'usage',
-        hint: 'For example: atoll exec SANDBOX -- ls -l /tmp, or: atoll exec SANDBOX -c "ls | wc -l"',
-      },
-    );
-  }
-  return shell ?? words;
+  if ((shell === undefined) !== (words.length === 0)) return shell ?? words;
+  throw usage(
+    shell === undefined ? 'There is no command to run.' : 'A command and --shell exclude each other.',
+    'For example: atoll exec SANDBOX -- ls -l /tmp, or: atoll exec SANDBOX -c "ls | wc -l"',
+  );
+}
+
+/** They would be silently ignored otherwise. */
+function refuseCheckoutOptions(options: CheckoutExecOptions): void {
+  const { reset, pull, detach, attach, tty, sync } = options;
+  if (!reset && pull !== false && !detach && attach === undefined && !tty && sync !== false) return;
+  throw usage('This option is for the sandbox of a checkout.', 'Leave the sandbox out: atoll exec --reset -- npm test');
 }

@@ -1,4 +1,5 @@
 import type { SandboxView } from '../../protocol/index.ts';
+import { sandboxOrHere } from '../checkout-sandbox.ts';
 import type { AddCommand } from '../command-adder.ts';
 import { readableNetwork } from '../network-options.ts';
 import { readableBytes, readableFields, readablePairs, readableWhen } from '../readable.ts';
@@ -7,10 +8,10 @@ export const addInfo: AddCommand = (program, actions) => {
   program
     .command('info')
     .description('show one sandbox')
-    .argument('<sandbox>', 'id or name')
+    .argument('[sandbox]', 'id or name; without it, that of this checkout')
     .action(
-      actions.of<object, [sandbox: string]>(async (call, name) => {
-        const { view } = await call.sandbox(name);
+      actions.of<object, [sandbox?: string]>(async (call, name) => {
+        const { view } = await sandboxOrHere(call, name);
         await call.print(view, () => describeSandbox(view, call.io.nowMs()));
       }),
     );
@@ -18,6 +19,7 @@ export const addInfo: AddCommand = (program, actions) => {
 
 export function describeSandbox(view: SandboxView, nowMs: number): string {
   const { limits, lease } = view;
+  const disk = limits.diskBytes === null ? 'any disk' : `${readableBytes(limits.diskBytes)} disk`;
   const when = (at: string | null) => (at === null ? 'never' : `${at} (${readableWhen(at, nowMs)})`);
   return readableFields([
     ['Id', view.id],
@@ -29,10 +31,10 @@ export function describeSandbox(view: SandboxView, nowMs: number): string {
     ['Template', view.template],
     [
       'Limits',
-      `${readableBytes(limits.memoryBytes)} memory, ${limits.cpuMillis / 1_000} cores, ${limits.processes} processes`,
+      `${readableBytes(limits.memoryBytes)} memory, ${limits.cpuMillis / 1_000} cores, ${limits.processes} processes, ${disk}`,
     ],
     ['Created', `${when(view.createdAt)} by ${view.createdBy}`],
-    ['Expires', when(view.expiresAt)],
+    ['Expires', view.onExpiry === 'pause' ? `${when(view.expiresAt)}, then pauses` : when(view.expiresAt)],
     ['Network', readableNetwork(view.network)],
     ['Lease', lease === null ? '-' : `${lease.holder}, token ${lease.token}${lease.reason ? `: ${lease.reason}` : ''}`],
     ['Node', view.nodeId],

@@ -1,6 +1,6 @@
-import type { OutputItem, Process } from '../../sdk/index.ts';
+import { sandboxAndProcess } from '../checkout-sandbox.ts';
 import type { AddCommand } from '../command-adder.ts';
-import { printOutput } from '../process-printing.ts';
+import { presentOutput, printOutput } from '../process-printing.ts';
 
 interface Options {
   readonly follow?: boolean;
@@ -11,38 +11,22 @@ export const addLogs: AddCommand = (program, actions) => {
   program
     .command('logs')
     .description('print the output of a process, stdout and stderr apart')
-    .argument('<sandbox>', 'id or name')
-    .argument('<process>', 'id or name')
+    .usage('[options] [sandbox] <process>')
+    .argument('<words...>', 'the sandbox (id or name), or nothing for that of this checkout; then the process')
     .option('-f, --follow', 'go on until it has ended')
     .option('--cursor <cursor>', 'only what came after this place')
     .action(
-      actions.of<Options, [sandbox: string, process: string]>(async (call, sandboxName, processName) => {
+      actions.of<Options, [words: string[]]>(async (call, words) => {
         const { follow, cursor } = call.options;
-        const process = await (await call.sandbox(sandboxName)).processes.get(processName);
+        const process = await sandboxAndProcess(call, words);
         const interrupted = new AbortController();
         const stopListening = call.io.onInterrupt(() => interrupted.abort());
         const from = { ...(cursor !== undefined && { cursor }), signal: interrupted.signal };
         try {
-          await printOutput(call, follow ? process.output(from) : present(process, from));
+          await printOutput(call, follow ? process.output(from) : presentOutput(process, from));
         } finally {
           stopListening();
         }
       }),
     );
 };
-
-/** What is there now, page by page. */
-async function* present(
-  process: Process,
-  from: { readonly cursor?: string; readonly signal: AbortSignal },
-): AsyncGenerator<OutputItem> {
-  for (let cursor = from.cursor; ; ) {
-    const page = await process.readOutput({ ...from, ...(cursor !== undefined && { cursor }), encoding: 'base64' });
-    for (const item of page.items) {
-      if (item.kind === 'output') yield { ...item, bytes: Buffer.from(item.data, 'base64') };
-      else yield item;
-    }
-    if (!page.hasMore) return;
-    cursor = page.cursor;
-  }
-}

@@ -1,5 +1,6 @@
 import type { StateKind } from '../../protocol/index.ts';
 import { collectPair, collectState, parseCount } from '../argument-parsers.ts';
+import { listHere } from '../checkout-list.ts';
 import type { AddCommand } from '../command-adder.ts';
 import { readablePairs, readableTable, readableWhen } from '../readable.ts';
 
@@ -11,6 +12,8 @@ interface Options {
   readonly limit?: number;
   readonly cursor?: string;
   readonly quiet?: boolean;
+  readonly here?: boolean;
+  readonly allRepos?: boolean;
 }
 
 export const addLs: AddCommand = (program, actions) => {
@@ -25,9 +28,12 @@ export const addLs: AddCommand = (program, actions) => {
     .option('--limit <count>', 'of one page', parseCount)
     .option('--cursor <cursor>', 'the next page')
     .option('-q, --quiet', 'ids only')
+    .option('--here', 'only those of this repository, with what is known of them here')
+    .option('--all-repos', 'with --here: of every repository')
     .action(
       actions.of<Options, []>(async (call) => {
-        const { state, metadata, namePrefix, mine, limit, cursor, quiet } = call.options;
+        const { state, metadata, namePrefix, mine, limit, cursor, quiet, here, allRepos } = call.options;
+        if (here || allRepos) return await listHere(call, { allRepos: allRepos ?? false });
         const page = await (await call.client()).sandboxes.list({
           ...(state && { state }),
           ...(metadata && { metadata }),

@@ -1,5 +1,6 @@
 import type { ProcessView } from '../../protocol/index.ts';
 import { parseCount } from '../argument-parsers.ts';
+import { sandboxOrHere } from '../checkout-sandbox.ts';
 import type { AddCommand } from '../command-adder.ts';
 import { endOfProcess } from '../process-printing.ts';
 import { readableTable, readableWhen } from '../readable.ts';
@@ -15,15 +16,15 @@ export const addPs: AddCommand = (program, actions) => {
   program
     .command('ps')
     .description('list processes of a sandbox: what runs first, and the newest first')
-    .argument('<sandbox>', 'id or name')
+    .argument('[sandbox]', 'id or name; without it, that of this checkout')
     .option('-q, --quiet', 'ids only')
     .option('--limit <count>', 'of one page', parseCount)
     .option('--cursor <cursor>', 'the next page')
     .option('--session <id>', 'only those that were started from this session')
     .action(
-      actions.of<Options, [sandbox: string]>(async (call, name) => {
+      actions.of<Options, [sandbox?: string]>(async (call, name) => {
         const { quiet, limit, cursor, session } = call.options;
-        const page = await (await call.sandbox(name)).processes.list({
+        const page = await (await sandboxOrHere(call, name)).processes.list({
           ...(limit !== undefined && { limit }),
           ...(cursor !== undefined && { cursor }),
           ...(session !== undefined && { sessionId: session }),

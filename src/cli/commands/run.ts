@@ -1,5 +1,7 @@
 /** Starts a process. In front its output and exit code come through as they are, and nothing of it is kept afterwards. */
 import { collectPair, parseDuration, parseSize } from '../argument-parsers.ts';
+import { sandboxOrHere } from '../checkout-sandbox.ts';
+import { sandboxAndCommand } from '../checkout-words.ts';
 import { CliError } from '../cli-error.ts';
 import { type AddCommand, withConditions } from '../command-adder.ts';
 import { exitCodes } from '../exit-codes.ts';
@@ -19,9 +21,11 @@ interface Options {
 export const addRun: AddCommand = (program, actions) => {
   withConditions(program.command('run'))
     .description('start a process; with -d print its id and leave it running')
-    .usage('[options] <sandbox> -- <command...>')
-    .argument('<sandbox>', 'id or name')
-    .argument('[command...]', 'the program and its arguments, run without a shell')
+    .usage('[options] [sandbox] -- <command...>')
+    .argument(
+      '[words...]',
+      'the sandbox (id or name), or nothing for that of this checkout; then the command, run without a shell',
+    )
     .option('-d, --detach', 'print its id and leave it running')
     .option('-n, --name <name>', 'a handle of your own')
     .option('-c, --shell <text>', 'run this text with a shell instead')
@@ -31,10 +35,11 @@ export const addRun: AddCommand = (program, actions) => {
     .option('-t, --timeout <time>', 'such as 30s, 5m; then it is killed', parseDuration)
     .option('--keep <size>', 'how much of its newest output is kept, such as 16m', parseSize)
     .action(
-      actions.of<Options, [sandbox: string, command: string[]]>(async (call, sandboxName, words) => {
+      actions.of<Options, [words: string[]]>(async (call, given) => {
+        const { sandbox: sandboxName, command: words } = sandboxAndCommand(call, given);
         const { detach = false, name, cwd, env, user, timeout, keep } = call.options;
         const command = commandOf(words, call.options.shell);
-        const sandbox = await call.sandbox(sandboxName);
+        const sandbox = await sandboxOrHere(call, sandboxName);
         const process = await sandbox.processes.start(command, {
           ...call.conditions(),
           autoCleanup: !detach,

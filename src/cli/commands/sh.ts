@@ -1,14 +1,10 @@
-/**
- * A terminal of a sandbox in our own: keys go there as they are pressed, output comes as it is, and the size follows ours. Ctrl-P Ctrl-Q leaves
- * it running. Our terminal is as it was before, however this ends.
- */
-import type { Terminal } from '../../sdk/index.ts';
+/** Opens a terminal in a sandbox. */
 import { collectPair } from '../argument-parsers.ts';
+import { sandboxOrHere } from '../checkout-sandbox.ts';
+import { sandboxAndCommand } from '../checkout-words.ts';
 import { type AddCommand, withConditions } from '../command-adder.ts';
-import type { CommandCall } from '../command-call.ts';
-import { DetachKeys } from '../detach-keys.ts';
 import { exitCodes } from '../exit-codes.ts';
-import { ScreenModes } from '../screen-modes.ts';
+import { visitTerminal } from '../terminal-visit.ts';
 
 interface Options {
   readonly id?: string;
@@ -17,98 +13,38 @@ interface Options {
   readonly user?: string;
 }
 
-/** Where our input ends, that of the program ends too. */
-const endOfInput = '\x04';
-
 export const addSh: AddCommand = (program, actions) => {
   withConditions(program.command('sh'))
     .description('open a terminal in a sandbox; Ctrl-P Ctrl-Q leaves it running')
-    .usage('[options] <sandbox> [-- <command...>]')
-    .argument('<sandbox>', 'id or name')
-    .argument('[command...]', 'instead of a shell')
+    .usage('[options] [sandbox] [-- <command...>]')
+    .argument(
+      '[words...]',
+      'the sandbox (id or name), or nothing for that of this checkout; then what runs instead of a shell',
+    )
     .option('--id <id>', 'a handle of your own: the same terminal again, if it is there')
     .option('-w, --cwd <directory>', 'where it runs')
     .option('-e, --env <name=value>', 'for this terminal; repeatable', collectPair)
     .option('-u, --user <user>', 'who runs it')
     .action(
-      actions.of<Options, [sandbox: string, command: string[]]>(async (call, sandboxName, command) => {
+      actions.of<Options, [words: string[]]>(async (call, words) => {
+        const { sandbox: sandboxName, command } = sandboxAndCommand(call, words);
         const { id, cwd, env, user } = call.options;
         const { terminal: local, env: ours } = call.io;
         const term = local.isTerminal ? ours['TERM'] : undefined;
-        const sandbox = await call.sandbox(sandboxName);
+        const sandbox = await sandboxOrHere(call, sandboxName);
         const terminal = await sandbox.terminals.open({
           ...call.conditions(),
           ...local.size(),
           env: { ...(term !== undefined && { TERM: term }), ...env },
           ...(id !== undefined && { id }),
-          ...(command.length > 0 && { command }),
+          ...(command.length > 0 && { command: [...command] }),
           ...(cwd !== undefined && { cwd }),
           ...(user !== undefined && { user }),
         });
-        await new Visit(call, terminal).run();
+        await visitTerminal(call, terminal);
         if (call.exitCode === exitCodes.done && terminal.view.running) {
           await call.note(`Left ${terminal.id} running; it is there again with --id ${id ?? terminal.id}.`);
         }
       }),
     );
 };
-
-/** From attaching to leaving. */
-class Visit {
-  readonly #call: CommandCall;
-  readonly #terminal: Terminal;
-  readonly #modes = new ScreenModes();
-
-  constructor(call: CommandCall, terminal: Terminal) {
-    this.#call = call;
-    this.#terminal = terminal;
-  }
-
-  async run(): Promise<void> {
-    const { io } = this.#call;
-    const terminal = this.#terminal;
-    const leave = () => terminal.close();
-    const keys = new DetachKeys({ onKeys: (bytes) => this.#try(() => terminal.write(bytes)), onDetach: leave });
-    const type = (bytes: Uint8Array) =>
-      io.terminal.isTerminal ? keys.type(bytes) : this.#try(() => terminal.write(bytes));
-    const undo = [
-      io.terminal.setRaw(),
-      io.onInterrupt(() => {
-        this.#call.exitCode = exitCodes.interrupted;
-        leave();
-      }),
-      io.terminal.onInput(type, () => this.#try(() => terminal.write(endOfInput))),
-      io.terminal.onResize(() => this.#fit()),
-      terminal.onRefusal((error) => void this.#call.note(`\r\natoll: ${error.message}\r`)),
-      terminal.onDropped((bytes) => void this.#call.note(`\r\natoll: about ${bytes} bytes of output were lost.\r`)),
-    ];
-    try {
-      this.#fit();
-      for await (const bytes of terminal) {
-        this.#modes.see(bytes);
-        await io.stdout.write(bytes);
-      }
-      const exit = await terminal.exited;
-      if (exit !== undefined) this.#call.exitCode = exit.exitCode ?? exitCodes.outcomeUnknown;
-    } finally {
-      keys.close();
-      leave();
-      for (const step of undo.reverse()) step();
-      if (io.stdout.isTerminal) await io.stdout.write(this.#modes.undo());
-    }
-  }
-
-  #fit(): void {
-    const size = this.#call.io.terminal.size();
-    if (size !== undefined) this.#try(() => this.#terminal.resize(size));
-  }
-
-  /** What is typed after its end, or while there is no connection for long, is lost, as on any line. */
-  #try(work: () => void): void {
-    try {
-      work();
-    } catch {
-      // The end itself is told by the reading.
-    }
-  }
-}

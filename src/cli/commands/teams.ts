@@ -1,3 +1,4 @@
+import { parseSize } from '../argument-parsers.ts';
 import { type AddCommand, withIdempotencyKey } from '../command-adder.ts';
 import { readableTable, readableWhen } from '../readable.ts';
 
@@ -11,6 +12,17 @@ export const addTeams: AddCommand = (program, actions) => {
       actions.of<object, [name: string]>(async (call, name) => {
         const team = await (await call.client()).teams.create({ name }, call.conditions());
         await call.print(team, () => `${team.id}\n`);
+      }),
+    );
+
+  withIdempotencyKey(teams.command('set-disk'))
+    .description('bound what a team may take on disks')
+    .argument('<team>', 'id')
+    .argument('<size>', 'such as 100g, or none', (text) => (text === 'none' ? null : parseSize(text)))
+    .action(
+      actions.of<object, [team: string, size: number | null]>(async (call, id, diskBytes) => {
+        const team = await (await call.client()).teams.update(id, { diskBytes }, call.conditions());
+        await call.print(team, () => '');
       }),
     );
 

@@ -76,7 +76,10 @@ test('sandboxes of a database from before networks were chosen have none', async
   await store.transact(({ sandboxes }) => sandboxes.insert(record));
   await store.close();
   using database = new DatabaseSync(path);
-  database.exec('DROP TABLE exposures; ALTER TABLE sandboxes DROP COLUMN network; PRAGMA user_version = 1');
+  database.exec(`DROP TABLE exposures; DROP TABLE checkpoints; DROP TABLE backups;
+    ALTER TABLE teams DROP COLUMN disk_bytes; ALTER TABLE sandboxes DROP COLUMN on_expiry;
+    ALTER TABLE sandboxes DROP COLUMN auto_resume; ALTER TABLE sandboxes DROP COLUMN keep_checkpoints;
+    ALTER TABLE sandboxes DROP COLUMN network; PRAGMA user_version = 1`);
   const migrated = await openSqliteStore({ path });
   expect(await migrated.read(({ sandboxes }) => sandboxes.find(record.id))).toEqual({
     ...record,

@@ -1,0 +1,237 @@
+/**
+ * Brings here what happened in the sandbox since the base that both sides agreed on: file changes, merged with those made here meanwhile, and
+ * commits as commits. Everything is prepared first; then it is applied whole, or nothing is and the sandbox's side lies on a ref and in a folder.
+ */
+import { PlatformError } from '../../protocol/index.ts';
+import type { Sandbox } from '../../sdk/index.ts';
+import { applyChanges, recoverApply } from './apply.ts';
+import { setRef } from './branch-move.ts';
+import { type Checkout, refused, shadowCall } from './checkout.ts';
+import { withCheckoutLock } from './checkout-lock.ts';
+import { keepConflict, settleConflicts } from './conflicts.ts';
+import { gitLine, nameText } from './git-process.ts';
+import { checkHostileChanges } from './hostile-tree.ts';
+import { limitsOf } from './limits.ts';
+import { emptyTree, headOf, type Snapshot, takeSnapshot } from './local-snapshot.ts';
+import type { PullOptions, PullResult } from './options.ts';
+import { takePack } from './packs.ts';
+import { mergeTrees, type PullConflict } from './pull-merge.ts';
+import { commitsRef, planCommits } from './pulled-commits.ts';
+import { readRecord, type SyncRecord, writeRecord } from './records.ts';
+import { pullScript } from './sandbox-scripts.ts';
+import {
+  inlinePackBytes,
+  objectField,
+  objectOrNone,
+  refusalOf,
+  type SandboxAnswer,
+  SandboxSide,
+} from './sandbox-side.ts';
+import { changesBetween, limitedTree, treeOf } from './trees.ts';
+
+export const nothingPulled: PullResult = {
+  applied: false,
+  files: 0,
+  bytes: 0,
+  paths: [],
+  commits: [],
+  branchMoved: false,
+  conflicts: [],
+  ref: null,
+  folder: null,
+  warnings: [],
+};
+
+/** What arrived, checked as far as its own form goes. */
+export interface Arrived {
+  readonly base: string;
+  readonly baseTree: string;
+  readonly commit: string;
+  readonly tree: string;
+  readonly head: string | null;
+  readonly branch: string | null;
+  readonly indexTree: string | null;
+}
+
+export function pull(checkout: Checkout, sandbox: Sandbox, options: PullOptions = {}): Promise<PullResult> {
+  return withCheckoutLock(checkout, options.signal, () => pullLocked(checkout, sandbox, options));
+}
+
+/** The caller holds the checkout's lock. */
+export async function pullLocked(checkout: Checkout, sandbox: Sandbox, options: PullOptions): Promise<PullResult> {
+  const recovered = await recoverApply(checkout);
+  const warnings = [...(recovered?.warnings ?? [])];
+  const side = new SandboxSide(sandbox, checkout, options);
+  let record = await readRecord(checkout, sandbox.id);
+  let answer = await ask(checkout, side, record);
+  if (answer.error === 'stale') {
+    record = undefined;
+    answer = await ask(checkout, side, record);
+  }
+  if (answer.error !== undefined) throw refusalOf(answer.error);
+  if (answer.fields.get('same') === 'yes') return { ...nothingPulled, warnings };
+  const arrived = await receive(checkout, side, { answer, record, options });
+  return await settle(checkout, { sandboxId: sandbox.id, arrived, record, options, warnings });
+}
+
+async function ask(checkout: Checkout, side: SandboxSide, record: SyncRecord | undefined): Promise<SandboxAnswer> {
+  const { head } = await headOf(checkout);
+  const haves = [record?.pushed, record?.seen === record?.base ? undefined : record?.seen, head].filter(
+    (id) => id != null,
+  );
+  const seen = [
+    record?.base ?? 'none',
+    record?.seenTree ?? 'none',
+    record === undefined ? 'none' : (record.seenHead ?? 'none'),
+  ];
+  return await side.run(pullScript, [...seen, String(inlinePackBytes), ...haves]);
+}
+
+interface Receiving {
+  readonly answer: SandboxAnswer;
+  readonly record: SyncRecord | undefined;
+  readonly options: PullOptions;
+}
+
+async function receive(
+  checkout: Checkout,
+  side: SandboxSide,
+  { answer, record, options }: Receiving,
+): Promise<Arrived> {
+  const bytes = Number(answer.fields.get('bytes'));
+  const limit = limitsOf(options.limits).totalBytes;
+  if (!Number.isSafeInteger(bytes) || bytes < 0)
+    throw new PlatformError('sync_failed', 'The sandbox gave no good size.');
+  if (bytes > limit) {
+    throw new PlatformError('sync_limit_exceeded', `The sandbox would send ${bytes} bytes; the limit is ${limit}.`, {
+      details: { bytes },
+    });
+  }
+  const pack = bytes <= inlinePackBytes ? answer.data : await side.download(bytes);
+  if (pack.byteLength !== bytes) throw new PlatformError('sync_failed', 'The pack from the sandbox is not whole.');
+  options.onProgress?.({ phase: 'receive', files: 0, bytes });
+  await takePack(checkout, pack, limit);
+  const arrived = {
+    base: objectField(answer, 'base'),
+    commit: objectField(answer, 'snapshot'),
+    tree: objectField(answer, 'tree'),
+    head: objectOrNone(answer, 'head'),
+    branch: answer.fields.get('branch') === 'detached' ? null : (answer.fields.get('branch') ?? null),
+    indexTree: objectOrNone(answer, 'index'),
+  };
+  const parents = await gitLine(['rev-parse', `${arrived.commit}^@`], shadowCall(checkout));
+  if (parents !== arrived.base || (await treeOf(checkout, arrived.commit)) !== arrived.tree) {
+    throw new PlatformError('sync_unsafe', 'What the sandbox sent does not fit together.');
+  }
+  const baseTree = await treeOf(checkout, arrived.base);
+  if (record !== undefined && baseTree !== record.baseTree)
+    throw new PlatformError('sync_unsafe', 'The sandbox gave another base.');
+  return { ...arrived, baseTree };
+}
+
+interface Settling {
+  readonly sandboxId: string;
+  readonly arrived: Arrived;
+  readonly record: SyncRecord | undefined;
+  readonly options: PullOptions;
+  readonly warnings: readonly string[];
+}
+
+async function settle(
+  checkout: Checkout,
+  { sandboxId, arrived, record, options, warnings }: Settling,
+): Promise<PullResult> {
+  const limits = limitsOf(options.limits);
+  if (arrived.tree === emptyTree && arrived.baseTree !== emptyTree && !options.allowEmpty) {
+    throw refused(
+      'The checkout in the sandbox is suddenly empty. If that is meant, allow it; nothing was removed here.',
+    );
+  }
+  // What was brought here earlier is not brought again: the base of the merge is the newest snapshot that this side has seen.
+  const baseTree = record?.seenTree ?? arrived.baseTree;
+  const theirs = await limitedTree(checkout, baseTree, arrived.tree, options.paths);
+  const asked = await checkHostileChanges(checkout, await changesBetween(checkout, baseTree, theirs), limits);
+  const snapshot = await takeSnapshot(checkout, {
+    limits,
+    secretsPolicy: options.secretsPolicy === 'send' ? 'send' : 'skip',
+  });
+  const merged = await mergeTrees(checkout, { base: baseTree, ours: snapshot.tree, theirs });
+  const {
+    changes,
+    bytes,
+    warnings: more,
+  } = await checkHostileChanges(checkout, await changesBetween(checkout, snapshot.tree, merged.tree), limits);
+  const canMove = merged.conflicts.length === 0 && options.paths === undefined;
+  const plan = await planCommits(checkout, { snapshot, arrived, record, canMove, isDry: options.dryRun ?? false });
+  const paths = asked.changes.map(({ name }) => nameText(name));
+  const all = [...warnings, ...more, ...snapshot.warnings];
+  const result = { files: changes.length, bytes, paths, commits: plan.commits, warnings: all };
+  if (options.dryRun) {
+    return { ...nothingPulled, ...result, conflicts: merged.conflicts };
+  }
+  const next = recordAfter(arrived, record, { theirs, snapshot });
+  const finish = { sandboxId, record: next, branch: plan.move };
+  const conflicts =
+    merged.conflicts.length > 0
+      ? merged.conflicts
+      : await applyChanges(checkout, changes, finish, (files) =>
+          options.onProgress?.({ phase: 'apply', files, bytes }),
+        );
+  if (conflicts.length > 0) {
+    const kept = await keep(checkout, {
+      sandboxId,
+      arrived,
+      conflicts,
+      changes: asked.changes,
+      mergedTree: merged.tree,
+      snapshot,
+    });
+    if (plan.move !== null) await setRef(checkout, commitsRef(plan.move.to), plan.move.to);
+    await writeRecord(checkout, sandboxId, next);
+    return { ...nothingPulled, ...result, files: 0, bytes: 0, conflicts, ...kept };
+  }
+  await settleConflicts(checkout, merged.tree);
+  return {
+    ...nothingPulled,
+    ...result,
+    applied: changes.length > 0 || plan.move !== null,
+    branchMoved: plan.move !== null,
+    ref: plan.ref,
+  };
+}
+
+function keep(
+  checkout: Checkout,
+  given: {
+    readonly sandboxId: string;
+    readonly arrived: Arrived;
+    readonly conflicts: readonly PullConflict[];
+    readonly changes: Parameters<typeof keepConflict>[1]['changes'];
+    readonly mergedTree: string;
+    readonly snapshot: Snapshot;
+  },
+) {
+  const { arrived, snapshot, ...rest } = given;
+  return keepConflict(checkout, { ...rest, commit: arrived.commit, head: snapshot.head });
+}
+
+/** With a filter on paths only what it let through counts as seen. */
+function recordAfter(
+  arrived: Arrived,
+  record: SyncRecord | undefined,
+  { theirs, snapshot }: { readonly theirs: string; readonly snapshot: Snapshot },
+): SyncRecord {
+  const isWhole = theirs === arrived.tree;
+  return {
+    version: 1,
+    pushed: record?.pushed ?? arrived.base,
+    pushedTree: record?.pushedTree ?? arrived.baseTree,
+    head: record?.head ?? snapshot.head,
+    indexTree: record?.indexTree ?? null,
+    base: arrived.base,
+    baseTree: arrived.baseTree,
+    seen: arrived.commit,
+    seenTree: theirs,
+    seenHead: isWhole ? arrived.head : (record?.seenHead ?? null),
+  };
+}

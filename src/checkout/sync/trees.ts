@@ -1,0 +1,95 @@
+/** Questions about trees in the shadow: what differs, how large it is, what a change limited to some paths is. */
+
+import { rm } from 'node:fs/promises';
+import { join } from 'node:path';
+import { type Checkout, shadowCall } from './checkout.ts';
+import { git, gitLine, nameBytes, zeroSeparated } from './git-process.ts';
+
+export interface TreeEntry {
+  readonly mode: string;
+  readonly id: string;
+}
+
+/** null: not there on that side. */
+export interface TreeChange {
+  /** Bytes as latin1. */
+  readonly name: string;
+  readonly from: TreeEntry | null;
+  readonly to: TreeEntry | null;
+}
+
+export async function changesBetween(checkout: Checkout, from: string, to: string): Promise<TreeChange[]> {
+  if (from === to) return [];
+  const { stdout } = await git(
+    ['diff-tree', '-r', '-z', '--raw', '--no-renames', '--no-abbrev', from, to],
+    shadowCall(checkout),
+  );
+  const fields = zeroSeparated(stdout);
+  const changes: TreeChange[] = [];
+  for (let at = 0; at + 1 < fields.length; at += 2) {
+    const [oldMode, newMode, oldId, newId] = fields[at]!.slice(1).split(' ') as [string, string, string, string];
+    changes.push({
+      name: fields[at + 1]!,
+      from: oldMode === '000000' ? null : { mode: oldMode, id: oldId },
+      to: newMode === '000000' ? null : { mode: newMode, id: newId },
+    });
+  }
+  return changes;
+}
+
+/** The size of each blob, by its name. */
+export async function sizesOfBlobs(checkout: Checkout, ids: readonly string[]): Promise<Map<string, number>> {
+  if (ids.length === 0) return new Map();
+  const call = shadowCall(checkout, { stdin: `${[...new Set(ids)].join('\n')}\n` });
+  const { stdout } = await git(['cat-file', '--batch-check=%(objectname) %(objecttype) %(objectsize)'], call);
+  const sizes = new Map<string, number>();
+  for (const line of stdout.toString().split('\n')) {
+    const [id, type, size] = line.split(' ');
+    if (type === 'blob') sizes.set(id!, Number(size));
+  }
+  return sizes;
+}
+
+/** Of these commits, those whose objects are here. */
+export async function knownCommits(checkout: Checkout, ids: readonly string[]): Promise<string[]> {
+  if (ids.length === 0) return [];
+  const call = shadowCall(checkout, { stdin: `${[...new Set(ids)].join('\n')}\n` });
+  const { stdout } = await git(['cat-file', '--batch-check=%(objectname) %(objecttype)'], call);
+  return stdout
+    .toString()
+    .split('\n')
+    .filter((line) => line.endsWith(' commit'))
+    .map((line) => line.slice(0, 40));
+}
+
+export async function treeOf(checkout: Checkout, commit: string): Promise<string> {
+  return await gitLine(['rev-parse', '--verify', '-q', `${commit}^{tree}`], shadowCall(checkout));
+}
+
+/** `base` with only those changes towards `target` that are at or below one of the paths. */
+export async function limitedTree(
+  checkout: Checkout,
+  base: string,
+  target: string,
+  paths: readonly string[] | undefined,
+): Promise<string> {
+  if (paths === undefined || base === target) return target;
+  const wanted = paths.map((path) => Buffer.from(path.replace(/^\.\//, '').replace(/\/+$/, '')).toString('latin1'));
+  const isWanted = (name: string) =>
+    wanted.some((path) => path === '.' || path === '' || name === path || name.startsWith(`${path}/`));
+  const changes = (await changesBetween(checkout, base, target)).filter(({ name }) => isWanted(name));
+  if (changes.length === 0) return base;
+  const env = { GIT_INDEX_FILE: join(checkout.shadow, 'limited-index') };
+  await rm(env.GIT_INDEX_FILE, { force: true });
+  await git(['read-tree', base], shadowCall(checkout, { env }));
+  const removals = changes.filter(({ to }) => to === null);
+  const lines = [...removals, ...changes.filter(({ to }) => to !== null)].map(({ name, to }) =>
+    Buffer.concat([
+      Buffer.from(to === null ? `0 ${'0'.repeat(40)}\t` : `${to.mode} ${to.id}\t`),
+      nameBytes(name),
+      Buffer.of(0),
+    ]),
+  );
+  await git(['update-index', '-z', '--index-info'], shadowCall(checkout, { env, stdin: Buffer.concat(lines) }));
+  return await gitLine(['write-tree'], shadowCall(checkout, { env }));
+}

@@ -1,0 +1,92 @@
+/** The whole cycle with files: what is sent, what comes back, what is told when one of both fails. */
+import { existsSync } from 'node:fs';
+import { readFile, writeFile } from 'node:fs/promises';
+import { join } from 'node:path';
+import { afterAll, beforeAll, expect } from 'vitest';
+import { CheckoutRig } from '../support/checkout-cli-rig.ts';
+import { Platform } from '../support/platform.ts';
+import { requires, testWith } from '../support/requires.ts';
+
+const test = testWith(requires.root, requires.cgroups, requires.program('git'));
+const manyCommands = { timeout: 240_000 };
+const within = { timeout: 60_000, interval: 50 };
+
+let platform: Platform;
+let rig: CheckoutRig;
+let root: string;
+
+beforeAll(async () => {
+  platform = await Platform.start();
+  rig = await CheckoutRig.open(platform);
+  root = await rig.repository('cycle', { 'a.txt': 'one\n', 'b.txt': 'b\n' });
+});
+afterAll(async () => {
+  await rig.close();
+  await platform.close();
+});
+
+const exec = (...words: string[]) => rig.run(root, ['exec', ...words]);
+const local = (path: string) => readFile(join(root, path), 'utf8');
+
+test(
+  'P118, P121, P79, P141: changes go in and come back, also when the command fails or takes too long',
+  async () => {
+    await writeFile(join(root, 'new.txt'), 'untracked\n');
+    const failed = await exec('-c', 'cat new.txt; echo two >> a.txt; exit 6');
+    expect(failed).toMatchObject({ code: 6, stdout: 'untracked\n' });
+    expect(await local('a.txt')).toBe('one\ntwo\n');
+    expect((await exec('--timeout', '5s', '-c', 'echo three >> a.txt; sleep 600')).code).toBe(124);
+    expect(await local('a.txt')).toBe('one\ntwo\nthree\n');
+    const kept = await exec('--no-pull', '-c', 'echo kept > kept.txt');
+    expect([kept.code, existsSync(join(root, 'kept.txt'))]).toEqual([0, false]);
+    expect((await rig.run(root, ['sync', 'pull'])).code).toBe(0);
+    expect(await local('kept.txt')).toBe('kept\n');
+  },
+  manyCommands,
+);
+
+test(
+  'P127, P128, P82: a conflict leaves the file here as it is, is told beside the exit code, and frees the lease',
+  async () => {
+    const running = rig.spawn(root, [
+      '--json',
+      'exec',
+      '-i',
+      '-c',
+      'echo ready >&2; echo theirs > b.txt; read line; exit 5',
+    ]);
+    const sandboxId = (await rig.json<{ id: string }>(root, ['info'])).id;
+    const sandbox = await platform.client.sandboxes.connect(sandboxId);
+    await expect.poll(async () => (await sandbox.files.readText('/workspace/b.txt')) === 'theirs\n', within).toBe(true);
+    await writeFile(join(root, 'b.txt'), 'ours\n');
+    running.child.stdin?.end('go\n');
+    expect(await running.ended).toBe(5);
+    expect(await local('b.txt')).toBe('ours\n');
+    const told = JSON.parse(running.stdout) as { exitCode: number; pull: { conflicts: { path: string }[] } };
+    expect(told.exitCode).toBe(5);
+    expect(told.pull.conflicts.map(({ path }) => path)).toEqual(['b.txt']);
+    expect(await platform.client.leases.list()).toEqual([]);
+  },
+  manyCommands,
+);
+
+test(
+  'P78, P100: a push that is refused is told, the command does not run, and the lease is free',
+  async () => {
+    const other = await rig.repository('refused');
+    const first = await rig.run(other, ['exec', '--', 'true']);
+    expect(first.code).toBe(0);
+    const id = (await rig.json<{ id: string }>(other, ['info'])).id;
+    const sandbox = await platform.client.sandboxes.connect(id);
+    // A file stands where the checkout was, so that nothing can be written there.
+    await sandbox.exec(
+      'rm -rf /workspace/* /workspace/.git && mount | grep -q " /workspace " || rm -rf /workspace && echo x > /workspace',
+      { cwd: '/' },
+    );
+    const refused = await rig.run(other, ['exec', '-c', 'echo ran']);
+    expect(refused.code).not.toBe(0);
+    expect(refused.stdout).not.toContain('ran');
+    expect(await platform.client.leases.list({ resource: id })).toEqual([]);
+  },
+  manyCommands,
+);

@@ -1,0 +1,210 @@
+/** Which sandbox a checkout finds, adopts or makes: concurrent callers, other machines, lost caches, servers that are away. */
+import { readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { createServer } from 'node:http';
+import type { AddressInfo } from 'node:net';
+import { join } from 'node:path';
+import { afterAll, beforeAll, expect } from 'vitest';
+import { CheckoutRig } from '../support/checkout-cli-rig.ts';
+import { Platform } from '../support/platform.ts';
+import { requires, testWith } from '../support/requires.ts';
+
+const test = testWith(requires.root, requires.cgroups, requires.program('git'));
+const manyCommands = { timeout: 240_000 };
+
+let platform: Platform;
+let rig: CheckoutRig;
+
+beforeAll(async () => {
+  platform = await Platform.start();
+  rig = await CheckoutRig.open(platform);
+});
+afterAll(async () => {
+  await rig.close();
+  await platform.close();
+});
+
+const start = async (cwd: string, env: Record<string, string> = {}) =>
+  await rig.json<{ id: string; how: string }>(cwd, ['start'], { env });
+const otherMachine = (name: string) => ({ ATOLL_MACHINE_ID: name, ATOLL_STATE: join(rig.directory, `state-${name}`) });
+const count = async () => (await platform.client.sandboxes.list({ limit: 1_000 })).items.length;
+
+test(
+  'P35, P40, P45: however many ask at once, on two machines, one sandbox is made and all use it',
+  async () => {
+    const root = await rig.repository('crowd');
+    const before = await count();
+    const here = Array.from({ length: 3 }, () => start(root));
+    const there = Array.from({ length: 3 }, () => start(root, otherMachine('far')));
+    const all = await Promise.all([...here, ...there]);
+    expect(new Set(all.map(({ id }) => id)).size).toBe(1);
+    expect(await count()).toBe(before + 1);
+    expect(await platform.client.leases.list()).toEqual([]);
+  },
+  manyCommands,
+);
+
+test(
+  'P0a, P41: another branch, another worktree and another repository of the same shape have sandboxes of their own',
+  async () => {
+    const root = await rig.repository('shape');
+    const main = await start(root);
+    rig.git(root, 'worktree', 'add', '-q', '--force', join(rig.directory, 'shape-tree'), 'main');
+    const worktree = await start(join(rig.directory, 'shape-tree'));
+    rig.git(root, 'checkout', '-q', '-b', 'topic');
+    const topic = await start(root);
+    const twin = await start(await rig.repository('twin'));
+    expect(new Set([main, worktree, topic, twin].map(({ id }) => id)).size).toBe(4);
+    rig.git(root, 'checkout', '-q', 'main', '--ignore-other-worktrees');
+    expect(await start(root)).toMatchObject({ id: main.id, how: 'known' });
+  },
+  manyCommands,
+);
+
+test(
+  'P30, P42, P43, P16, P61: a lost or broken cache and another machine find it again, and say so; P152: another person does not',
+  async () => {
+    const root = await rig.repository('lost');
+    const { id } = await start(root);
+    const cache = join(rig.state, 'checkouts', 'cache.db');
+    writeFileSync(cache, readFileSync(cache).fill(0xff, 100));
+    for (const suffix of ['-wal', '-shm']) rmSync(cache + suffix, { force: true });
+    const again = await rig.run(root, ['--json', 'start']);
+    expect(JSON.parse(again.stdout)).toMatchObject({ id, how: 'adopted' });
+    expect(again.stderr).toContain('was broken');
+    expect(again.stderr).toContain('Found the sandbox of this checkout again');
+    const clone = join(rig.directory, 'clone-of-lost');
+    rig.git(rig.directory, 'clone', '-q', root, clone);
+    rig.git(clone, 'remote', 'remove', 'origin');
+    const far = await rig.run(clone, ['--json', 'start'], { env: otherMachine('second') });
+    expect(JSON.parse(far.stdout)).toMatchObject({ id, how: 'adopted' });
+    expect(far.stderr).toContain('from another machine');
+    const { id: userId } = await platform.client.users.create({ name: 'colleague' });
+    const { key } = await platform.client.keys.create({
+      name: 'theirs',
+      userId,
+      scopes: (await platform.client.whoAmI()).scopes,
+    });
+    const env = { ...otherMachine('third'), ATOLL_API_KEY: key, ATOLL_URL: platform.server.url };
+    const theirs = await start(clone, env);
+    expect(theirs).toMatchObject({ how: 'created' });
+    expect(theirs.id).not.toBe(id);
+    const shared = await rig.run(clone, ['--json', 'start', '--use', id], { env });
+    expect(JSON.parse(shared.stdout)).toMatchObject({ id, how: 'adopted' });
+    expect(shared.stderr).toContain('whoever else uses it');
+    expect(`${again.stdout}${far.stdout}${shared.stdout}${shared.stderr}`).not.toContain(key);
+  },
+  manyCommands,
+);
+
+test(
+  'P63, P146: a sandbox that was deleted is forgotten and another is made; a stopped one is started again',
+  async () => {
+    const root = await rig.repository('ends');
+    const first = await start(root);
+    expect((await rig.run(root, ['stop'])).stdout).toContain('stopped');
+    const woken = await rig.run(root, ['exec', '--no-sync', '--', 'echo', 'up']);
+    expect(woken).toMatchObject({ code: 0, stdout: 'up\n', stderr: expect.stringContaining('which was stopped') });
+    await rig.run(root, ['rm', first.id]);
+    expect(await rig.json(root, ['ls', '--here'])).toEqual({ items: [] });
+    const second = await start(root);
+    expect(second).toMatchObject({ how: 'created' });
+    expect(second.id).not.toBe(first.id);
+  },
+  manyCommands,
+);
+
+test(
+  'P0b, P147: reset and --reset end the old one, also while it is used, and many at once leave one',
+  async () => {
+    const root = await rig.repository('resets');
+    const first = await start(root);
+    const busy = rig.spawn(root, ['exec', '--no-sync', '--', 'sh', '-c', 'echo ready; sleep 600']);
+    await expect.poll(() => busy.stdout, { timeout: 60_000 }).toContain('ready');
+    const [reset] = await Promise.all([
+      rig.json<{ id: string }>(root, ['reset']),
+      rig.run(root, ['exec', '--no-sync', '--wait', '5m', '--', 'true']),
+    ]);
+    expect(reset.id).not.toBe(first.id);
+    expect(await busy.ended).not.toBe(0);
+    const ran = await rig.json<{ sandboxId: string }>(root, ['exec', '--no-sync', '--reset', '--', 'true']);
+    expect(ran.sandboxId).not.toBe(reset.id);
+    const { items } = await rig.json<{ items: { id: string }[] }>(root, ['ls', '--here']);
+    expect(items.map(({ id }) => id)).toEqual([ran.sandboxId]);
+  },
+  manyCommands,
+);
+
+test(
+  'P18, P19, P20: a detached HEAD that moves on keeps its sandbox; one that goes elsewhere does not',
+  async () => {
+    const root = await rig.repository('detached');
+    const commit = (name: string) => {
+      writeFileSync(join(root, name), name);
+      rig.git(root, 'add', '-A');
+      rig.git(root, 'commit', '-q', '-m', name);
+    };
+    rig.git(root, 'checkout', '-q', '--detach');
+    const first = await start(root);
+    commit('next');
+    expect(await start(root)).toMatchObject({ id: first.id, how: 'known' });
+    rig.git(root, 'checkout', '-q', '--detach', 'HEAD~1');
+    commit('aside');
+    const aside = await start(root);
+    expect(aside.id).not.toBe(first.id);
+    rig.git(root, 'checkout', '-q', 'main');
+    expect((await start(root)).id).not.toBe(aside.id);
+  },
+  manyCommands,
+);
+
+test(
+  'P38, P39, P67, P49: a server that refuses or fails is no reason to forget or to create',
+  async () => {
+    const root = await rig.repository('away');
+    let status = 500;
+    let creations = 0;
+    const server = createServer((request, response) => {
+      if (request.method === 'POST' && request.url === '/v1/sandboxes') creations++;
+      const code = status === 401 ? 'unauthenticated' : 'internal';
+      response.writeHead(status, { 'Content-Type': 'application/json' });
+      response.end(JSON.stringify({ error: { code, message: 'no', details: {}, requestId: 'req' } }));
+    });
+    await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
+    const env = { ATOLL_URL: `http://127.0.0.1:${(server.address() as AddressInfo).port}`, ATOLL_API_KEY: 'k' };
+    try {
+      for (status of [500, 401]) {
+        expect((await rig.run(root, ['exec', '--no-sync', '--', 'true'], { env })).code).toBe(status === 500 ? 70 : 77);
+      }
+    } finally {
+      server.closeAllConnections();
+      server.close();
+    }
+    expect((await rig.run(root, ['exec', '--no-sync', '--', 'true'], { env })).code).toBe(69);
+    expect(creations).toBe(0);
+    expect((await rig.run(root, ['exec', '--no-sync', '--', 'true'])).code).toBe(0);
+  },
+  manyCommands,
+);
+
+test(
+  'P33, P36: several that match are named and none is chosen; what the definition says reaches the sandbox',
+  async () => {
+    const root = await rig.repository('several', { 'atoll.yml': 'limits: { memory: 300m }\nexpires: 3h\n' });
+    const { id } = await start(root);
+    const { view } = await platform.client.sandboxes.connect(id);
+    expect(view.limits.memoryBytes).toBe(300 * 1024 ** 2);
+    expect(view.expiresAt).not.toBeNull();
+    const twin = await platform.client.sandboxes.create({ metadata: view.metadata });
+    rmSync(join(rig.state, 'checkouts'), { recursive: true });
+    const refused = await rig.run(root, ['--json', 'exec', '--no-sync', '--', 'true']);
+    expect(refused.code).toBe(73);
+    const { error } = JSON.parse(refused.stdout) as { error: { code: string; details: { sandboxIds: string[] } } };
+    expect(error.code).toBe('checkout_ambiguous');
+    expect(error.details.sandboxIds.toSorted()).toEqual([id, twin.id].toSorted());
+    expect((await rig.run(root, ['start', '--use', id])).code).toBe(0);
+    writeFileSync(join(root, 'atoll.yml'), 'limits: { memory: 400m }\nexpires: 3h\n');
+    const drifted = await rig.run(root, ['exec', '--no-sync', '--', 'true']);
+    expect(drifted).toMatchObject({ code: 0, stderr: expect.stringContaining('definition has changed') });
+  },
+  manyCommands,
+);
