@@ -27,6 +27,7 @@ import { portsRow } from './rows/ports.ts';
 import { processMemoryRow, processRow } from './rows/process.ts';
 import { recoveryRow } from './rows/recovery.ts';
 import { sessionsRow } from './rows/sessions.ts';
+import { syncRow } from './rows/sync.ts';
 import { terminalsRow } from './rows/terminals.ts';
 import { layersDirectoryOf } from './start.ts';
 import { describeMachine } from './system.ts';
@@ -50,6 +51,7 @@ const rows: readonly Row[] = [
   recoveryRow,
   expiryRow,
   networkRow,
+  syncRow,
 ];
 
 await main();

@@ -71,37 +71,60 @@ test('P91, P92, P93, P98: deletions, renames, rebases and moved branches are fol
   expect(await rig.inside('git rev-parse HEAD; ls')).toBe(`${first}\na\nb\ngone\nold`);
 });
 
-test('P94, P95: odd names, binary content, modes and symlinks, 50,000 untracked files', async () => {
-  await using rig = await CheckoutRig.make(platform);
-  const odd = ['späce in ñame', 'quote"\'`$', 'new\nline', '-dash', 'tab\t', 'dir/\nfoo', ' lead', '*star?', ':(glob)x', 'b\\s'];
-  const binary = randomBytes(300_000);
-  await rig.write({ ...Object.fromEntries(odd.map((name) => [name, `content of ${name}`])), binary });
-  await writeFile(Buffer.concat([Buffer.from(`${rig.root}/latin-`), Buffer.of(0xe9)]), 'not utf-8');
-  await rig.write({ script: '#!/bin/sh\n' });
-  await chmod(join(rig.root, 'script'), 0o755);
-  await symlink('/nowhere', join(rig.root, 'link'));
-  await rig.commit('odd');
-  await mkdir(join(rig.root, 'many'));
-  for (let at = 0; at < 50_000; at += 1_000) {
-    await Promise.all(Array.from({ length: 1_000 }, (_, i) => writeFile(join(rig.root, 'many', `f${at + i}`), `${at + i}`)));
-  }
-  const pushed = await rig.push();
-  expect(pushed.files).toBe(50_000 + odd.length + 4);
-  expect(await rig.inside('ls many | wc -l; cat many/f49999; stat -c %a script; readlink link')).toBe('50000\n49999755\n/nowhere');
-  expect(await rig.inside('git ls-tree -r -z HEAD | sha256sum')).toBe(
-    `${hashOf(`${await rig.git('ls-tree', '-r', '-z', 'HEAD')}`)}  -`,
-  );
-  expect((await rig.inside('sha256sum binary')).slice(0, 64)).toBe(hashOf(binary));
-  // And back: every kind of them, changed inside.
-  await rig.inside(`printf x >> 'späce in ñame'; printf y > 'made
+test(
+  'P94, P95: odd names, binary content, modes and symlinks, 50,000 untracked files',
+  async () => {
+    await using rig = await CheckoutRig.make(platform);
+    const odd = [
+      'späce in ñame',
+      'quote"\'`$',
+      'new\nline',
+      '-dash',
+      'tab\t',
+      'dir/\nfoo',
+      ' lead',
+      '*star?',
+      ':(glob)x',
+      'b\\s',
+    ];
+    const binary = randomBytes(300_000);
+    await rig.write({ ...Object.fromEntries(odd.map((name) => [name, `content of ${name}`])), binary });
+    await writeFile(Buffer.concat([Buffer.from(`${rig.root}/latin-`), Buffer.of(0xe9)]), 'not utf-8');
+    await rig.write({ script: '#!/bin/sh\n' });
+    await chmod(join(rig.root, 'script'), 0o755);
+    await symlink('/nowhere', join(rig.root, 'link'));
+    await rig.commit('odd');
+    await mkdir(join(rig.root, 'many'));
+    for (let at = 0; at < 50_000; at += 1_000) {
+      await Promise.all(
+        Array.from({ length: 1_000 }, (_, i) => writeFile(join(rig.root, 'many', `f${at + i}`), `${at + i}`)),
+      );
+    }
+    const pushed = await rig.push();
+    expect(pushed.files).toBe(50_000 + odd.length + 4);
+    expect(await rig.inside('ls many | wc -l; cat many/f49999; stat -c %a script; readlink link')).toBe(
+      '50000\n49999755\n/nowhere',
+    );
+    expect(await rig.inside('git ls-tree -r -z HEAD | sha256sum')).toBe(
+      `${hashOf(`${await rig.git('ls-tree', '-r', '-z', 'HEAD')}`)}  -`,
+    );
+    expect((await rig.inside('sha256sum binary')).slice(0, 64)).toBe(hashOf(binary));
+    // And back: every kind of them, changed inside.
+    await rig.inside(`printf x >> 'späce in ñame'; printf y > 'made
 inside'; head -c 200000 /dev/urandom > binary; chmod -x script; ln -sfn other link; rm -- -dash; mv binary binary2`);
-  const pulled = await rig.pull();
-  expect(pulled).toMatchObject({ applied: true, conflicts: [] });
-  expect([...pulled.paths].sort()).toEqual(['-dash', 'binary', 'binary2', 'link', 'made\ninside', 'script', 'späce in ñame'].sort());
-  expect(await rig.read('made\ninside')).toBe('y');
-  expect(hashOf(await readFile(join(rig.root, 'binary2')))).toBe((await rig.inside('sha256sum binary2')).slice(0, 64));
-  expect(await rig.push()).toMatchObject({ applied: false });
-}, 180_000);
+    const pulled = await rig.pull();
+    expect(pulled).toMatchObject({ applied: true, conflicts: [] });
+    expect([...pulled.paths].sort()).toEqual(
+      ['-dash', 'binary', 'binary2', 'link', 'made\ninside', 'script', 'späce in ñame'].sort(),
+    );
+    expect(await rig.read('made\ninside')).toBe('y');
+    expect(hashOf(await readFile(join(rig.root, 'binary2')))).toBe(
+      (await rig.inside('sha256sum binary2')).slice(0, 64),
+    );
+    expect(await rig.push()).toMatchObject({ applied: false });
+  },
+  { timeout: 300_000 },
+);
 
 test('P87, P22: a repository without a commit, a plain directory and a detached HEAD work; a bare repository says why not', async () => {
   await using rig = await CheckoutRig.make(platform);
@@ -133,7 +156,9 @@ test('P107, P108, P109: what set-up made stays, ignored folders stay on both sid
   await using rig = await CheckoutRig.make(platform);
   await rig.write({ '.gitignore': 'node_modules\n*.log\n', a: 'a\n' });
   await rig.commit('first');
-  await rig.inside('mkdir -p node_modules; echo dep > node_modules/dep; echo made > by-setup; echo old > new-file; echo old > x.log');
+  await rig.inside(
+    'mkdir -p node_modules; echo dep > node_modules/dep; echo made > by-setup; echo old > new-file; echo old > x.log',
+  );
   await rig.write({ 'new-file': 'mine\n', 'node_modules/local': 'stays here' });
   await rig.push();
   expect(await rig.inside('cat node_modules/dep by-setup new-file; ls node_modules')).toBe('dep\nmade\nmine\ndep');

@@ -4,7 +4,14 @@ import { mkdir, mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
 import { promisify } from 'node:util';
-import { type Checkout, openCheckout, type PullOptions, type PushOptions, pull, push } from '../../src/checkout/sync/index.ts';
+import {
+  type Checkout,
+  openCheckout,
+  type PullOptions,
+  type PushOptions,
+  pull,
+  push,
+} from '../../src/checkout/sync/index.ts';
 import type { Sandbox } from '../../src/sdk/index.ts';
 import type { Platform } from './platform.ts';
 
@@ -49,7 +56,11 @@ export class CheckoutRig implements AsyncDisposable {
   }
 
   async git(...words: readonly string[]): Promise<string> {
-    const { stdout } = await run('git', [...author, ...words], { cwd: this.root, env: { ...process.env, ...quiet }, maxBuffer: 2 ** 28 });
+    const { stdout } = await run('git', [...author, ...words], {
+      cwd: this.root,
+      env: { ...process.env, ...quiet },
+      maxBuffer: 2 ** 28,
+    });
     return stdout.replace(/\n$/, '');
   }
 

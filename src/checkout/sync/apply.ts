@@ -11,7 +11,22 @@
  *  - After a crash `recoverApply` goes on in the direction that the journal names. Each step can be repeated.
  */
 import { randomUUID } from 'node:crypto';
-import { chmod, copyFile, link, lstat, mkdir, readdir, readFile, rename, rm, rmdir, stat, symlink, unlink, writeFile } from 'node:fs/promises';
+import {
+  chmod,
+  copyFile,
+  link,
+  lstat,
+  mkdir,
+  readdir,
+  readFile,
+  rename,
+  rm,
+  rmdir,
+  stat,
+  symlink,
+  unlink,
+  writeFile,
+} from 'node:fs/promises';
 import { dirname, join } from 'node:path';
 import { assert, writeFileDurably } from '../../base/index.ts';
 import { PlatformError } from '../../protocol/index.ts';
@@ -76,7 +91,10 @@ export async function applyChanges(
 /** Ends what a killed process began. Answers whether there was something. */
 export async function recoverApply(checkout: Checkout): Promise<{ readonly warnings: readonly string[] } | undefined> {
   const text = await readFile(journalPath(checkout), 'utf8').catch(() => undefined);
-  if (text === undefined) return undefined;
+  if (text === undefined) {
+    await removeStaging(checkout);
+    return undefined;
+  }
   const journal = JSON.parse(text) as Journal;
   if (journal.direction === 'back') {
     await goBack(checkout, journal, journal.steps.length);
@@ -85,7 +103,10 @@ export async function recoverApply(checkout: Checkout): Promise<{ readonly warni
   const warnings = ['A pull that was interrupted was finished.'];
   for (const [index, step] of journal.steps.entries()) {
     if (await isDone(checkout, journal, index)) continue;
-    const isAsBefore = step.from === null ? (await findOnDisk(checkout, step.name)) === undefined : await isOnDisk(checkout, step.name, step.from);
+    const isAsBefore =
+      step.from === null
+        ? (await findOnDisk(checkout, step.name)) === undefined
+        : await isOnDisk(checkout, step.name, step.from);
     if (isAsBefore || isReplacedDirectory(journal.steps, step)) await doStep(checkout, journal, index);
     else warnings.push(await rescue(checkout, journal, index));
   }
@@ -112,14 +133,20 @@ async function verify(checkout: Checkout, steps: readonly TreeChange[]) {
   return { conflicts, stamps };
 }
 
-async function obstacle(checkout: Checkout, step: TreeChange, removed: ReadonlySet<string>): Promise<PullConflict['reason'] | undefined> {
+async function obstacle(
+  checkout: Checkout,
+  step: TreeChange,
+  removed: ReadonlySet<string>,
+): Promise<PullConflict['reason'] | undefined> {
   for (const parent of parentsOf(step.name)) {
     const found = await findOnDisk(checkout, parent);
     if (found === undefined || removed.has(parent)) break;
     if (!found.isDirectory()) return 'exists_here';
   }
   if (step.from !== null) return (await isOnDisk(checkout, step.name, step.from)) ? undefined : 'changed_meanwhile';
-  const found = parentsOf(step.name).some((parent) => removed.has(parent)) ? undefined : await findOnDisk(checkout, step.name);
+  const found = parentsOf(step.name).some((parent) => removed.has(parent))
+    ? undefined
+    : await findOnDisk(checkout, step.name);
   if (found === undefined || (step.to !== null && (await isOnDisk(checkout, step.name, step.to)))) return undefined;
   if (!found.isDirectory()) return 'exists_here';
   return (await filesBelow(checkout, step.name)).every((name) => removed.has(name)) ? undefined : 'exists_here';
@@ -142,14 +169,20 @@ async function stagingFolder(checkout: Checkout): Promise<string> {
 
 async function stage(checkout: Checkout, { steps, staging }: Journal): Promise<void> {
   const written = steps.flatMap(({ to }, index) => (to === null ? [] : [{ index, ...to }]));
-  const sizes = await sizesOfBlobs(checkout, written.map(({ id }) => id));
+  const sizes = await sizesOfBlobs(
+    checkout,
+    written.map(({ id }) => id),
+  );
   for (let at = 0; at < written.length; ) {
     const part: typeof written = [];
     for (let bytes = 0; at < written.length && (part.length === 0 || bytes < batchBytes); at++) {
       part.push(written[at]!);
       bytes += sizes.get(written[at]!.id) ?? 0;
     }
-    const { stdout } = await git(['cat-file', '--batch'], shadowCall(checkout, { stdin: `${part.map(({ id }) => id).join('\n')}\n` }));
+    const { stdout } = await git(
+      ['cat-file', '--batch'],
+      shadowCall(checkout, { stdin: `${part.map(({ id }) => id).join('\n')}\n` }),
+    );
     let offset = 0;
     for (const { index, mode, id } of part) {
       const end = stdout.indexOf(10, offset);
@@ -214,7 +247,11 @@ async function goBack(checkout: Checkout, journal: Journal, doneSteps: number): 
     if (await isThere(kept)) {
       await mkdir(diskPath(checkout, parentsOf(name).at(-1) ?? '.'), { recursive: true });
       await moveFile(kept, diskPath(checkout, name));
-    } else if (to !== null && !(await isThere(join(journal.staging, String(index)))) && (await isOnDisk(checkout, name, to))) {
+    } else if (
+      to !== null &&
+      !(await isThere(join(journal.staging, String(index)))) &&
+      (await isOnDisk(checkout, name, to))
+    ) {
       await unlink(diskPath(checkout, name));
       await removeEmptyParents(checkout, name);
     }
@@ -243,6 +280,14 @@ async function finishApply(checkout: Checkout, journal: Journal): Promise<void> 
 async function endJournal(checkout: Checkout, { staging }: Journal): Promise<void> {
   await rm(journalPath(checkout), { force: true });
   await rm(staging, { recursive: true, force: true });
+}
+
+/** Without a journal a staging folder is what a killed process had prepared and not begun. */
+async function removeStaging({ gitDirectory, root }: Checkout): Promise<void> {
+  for (const folder of gitDirectory === undefined ? [root] : [root, gitDirectory]) {
+    const left = (await readdir(folder)).filter((name) => name.startsWith(stagingPrefix));
+    for (const name of left) await rm(join(folder, name), { recursive: true, force: true });
+  }
 }
 
 function isThere(path: string): Promise<boolean> {

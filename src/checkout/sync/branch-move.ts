@@ -44,7 +44,10 @@ const committer = { GIT_COMMITTER_NAME: 'atoll', GIT_COMMITTER_EMAIL: 'sync@atol
 export async function refuseLockedIndex(checkout: Checkout): Promise<void> {
   const lock = join(checkout.gitDirectory ?? '', 'index.lock');
   if ((await lstat(lock).catch(() => undefined)) !== undefined) {
-    throw new PlatformError('sync_failed', `Another git works in this repository (${lock} exists). Nothing was changed.`);
+    throw new PlatformError(
+      'sync_failed',
+      `Another git works in this repository (${lock} exists). Nothing was changed.`,
+    );
   }
 }
 
@@ -56,7 +59,10 @@ async function moveIndex(checkout: Checkout, move: BranchMove, staging: string):
     await rm(made, { force: true });
     await copyFile(index, made).catch(() => undefined);
     const env = { GIT_INDEX_FILE: made };
-    const { code } = await git(['read-tree', '-i', '-m', move.indexFrom, move.indexTo], userCall(checkout, { env, accept: [128] }));
+    const { code } = await git(
+      ['read-tree', '-i', '-m', move.indexFrom, move.indexTo],
+      userCall(checkout, { env, accept: [128] }),
+    );
     if (code !== 0) await gitLine(['read-tree', move.indexTo], userCall(checkout, { env }));
     await link(made, lock);
   }

@@ -45,7 +45,13 @@ export async function openCheckout(cwd: string, options: OpenCheckoutOptions): P
   const userEnv = { ...env, GIT_CONFIG_GLOBAL: options.env['GIT_CONFIG_GLOBAL'] ?? '' };
   if (userEnv.GIT_CONFIG_GLOBAL === '') delete (userEnv as Record<string, string>)['GIT_CONFIG_GLOBAL'];
   const here = await realpath(cwd);
-  const asked = ['--show-toplevel', '--absolute-git-dir', '--git-common-dir', '--is-shallow-repository', '--show-object-format'];
+  const asked = [
+    '--show-toplevel',
+    '--absolute-git-dir',
+    '--git-common-dir',
+    '--is-shallow-repository',
+    '--show-object-format',
+  ];
   const found = await git(['rev-parse', ...asked], { cwd: here, env: userEnv, accept: [128] });
   const lines = found.stdout.toString('utf8').split('\n');
   if (found.code !== 0) {
@@ -106,7 +112,10 @@ interface Found {
 
 async function withShadow(options: OpenCheckoutOptions, found: Found): Promise<Checkout> {
   const { gitDirectory, commonDirectory, isShallow = false, isSparse = false, ...rest } = found;
-  const name = createHash('sha256').update(`${rest.kind}\0${rest.root}\0${gitDirectory ?? ''}`).digest('hex').slice(0, 24);
+  const name = createHash('sha256')
+    .update(`${rest.kind}\0${rest.root}\0${gitDirectory ?? ''}`)
+    .digest('hex')
+    .slice(0, 24);
   const directory = join(options.stateDirectory, 'sync', name);
   const shadow = join(directory, 'repo.git');
   const checkout: Checkout = { ...rest, gitDirectory, commonDirectory, isShallow, isSparse, directory, shadow };
@@ -161,12 +170,17 @@ async function excludesOf(
   const configured = config.get('core.excludesfile')?.replace(/^~(?=\/)/, home);
   const common = configured ?? join(env['XDG_CONFIG_HOME'] ?? join(home, '.config'), 'git/ignore');
   const texts: string[] = [];
-  for (const path of [isAbsolute(common) ? common : resolve(dirname(commonDirectory), common), join(commonDirectory, 'info/exclude')]) {
+  for (const path of [
+    isAbsolute(common) ? common : resolve(dirname(commonDirectory), common),
+    join(commonDirectory, 'info/exclude'),
+  ]) {
     texts.push(await readFile(path, 'utf8').catch(() => ''));
   }
   const text = texts.map((part) => (part === '' || part.endsWith('\n') ? part : `${part}\n`)).join('');
   if (Buffer.byteLength(text) > excludesLimitBytes) {
-    throw refused('The ignore patterns outside of the checkout (core.excludesFile, info/exclude) are more than 64 KiB.');
+    throw refused(
+      'The ignore patterns outside of the checkout (core.excludesFile, info/exclude) are more than 64 KiB.',
+    );
   }
   return text;
 }

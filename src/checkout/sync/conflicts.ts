@@ -7,9 +7,9 @@ import { dirname, join } from 'node:path';
 import { setRef } from './branch-move.ts';
 import { type Checkout, shadowCall, userCall } from './checkout.ts';
 import { git, gitLine, nameBytes, nameText, zeroSeparated } from './git-process.ts';
+import { giveToUser } from './packs.ts';
 import type { PullConflict } from './pull-merge.ts';
 import type { TreeChange } from './trees.ts';
-import { giveToUser } from './packs.ts';
 
 interface Kept {
   readonly ref: string;
@@ -30,7 +30,10 @@ export interface ConflictInput {
   readonly head: string | null;
 }
 
-export async function keepConflict(checkout: Checkout, input: ConflictInput): Promise<{ readonly ref: string; readonly folder: string }> {
+export async function keepConflict(
+  checkout: Checkout,
+  input: ConflictInput,
+): Promise<{ readonly ref: string; readonly folder: string }> {
   const name = `${input.sandboxId}-${input.commit.slice(0, 12)}`;
   const ref = `refs/atoll/conflicts/${name}`;
   const folder = join(checkout.directory, 'conflicts', name);
@@ -77,7 +80,9 @@ export async function settleConflicts(checkout: Checkout, tree: string | undefin
 async function hasAll(checkout: Checkout, tree: string, kept: Kept): Promise<boolean> {
   if (kept.wanted.length === 0) return false;
   const { stdout } = await git(['ls-tree', '-r', '-z', tree], shadowCall(checkout));
-  const ids = new Map(zeroSeparated(stdout).map((line) => [line.slice(line.indexOf('\t') + 1), line.split(/[ \t]/)[2] ?? '']));
+  const ids = new Map(
+    zeroSeparated(stdout).map((line) => [line.slice(line.indexOf('\t') + 1), line.split(/[ \t]/)[2] ?? '']),
+  );
   return kept.wanted.every(({ name, id }) => (ids.get(name) ?? null) === id);
 }
 
@@ -88,7 +93,10 @@ async function writeMerged(checkout: Checkout, input: ConflictInput, folder: str
     const { stdout } = await git(words, shadowCall(checkout, { env: { GIT_LITERAL_PATHSPECS: '1' } }));
     const found = /^(\d+) blob ([0-9a-f]{40})\t/.exec(stdout.toString('latin1'));
     if (found === null) continue;
-    await writeCopy(checkout, join(folder, 'merged'), Buffer.from(path).toString('latin1'), { mode: found[1]!, id: found[2]! });
+    await writeCopy(checkout, join(folder, 'merged'), Buffer.from(path).toString('latin1'), {
+      mode: found[1]!,
+      id: found[2]!,
+    });
   }
 }
 
@@ -101,12 +109,17 @@ async function writeCopy(
 ): Promise<void> {
   const path = Buffer.concat([Buffer.from(`${folder}/`), nameBytes(name)]);
   const { stdout } = await git(['cat-file', 'blob', entry.id], shadowCall(checkout));
-  await mkdir(dirname(path.toString('latin1')) === '.' ? folder : path.subarray(0, path.lastIndexOf(47)), { recursive: true });
+  await mkdir(dirname(path.toString('latin1')) === '.' ? folder : path.subarray(0, path.lastIndexOf(47)), {
+    recursive: true,
+  });
   if (entry.mode === '120000') await symlink(stdout, path);
   else await writeFile(path, stdout, { flag: 'wx' });
 }
 
-function readme(checkout: Checkout, kept: { readonly ref: string; readonly folder: string; readonly conflicts: readonly PullConflict[] }): string {
+function readme(
+  checkout: Checkout,
+  kept: { readonly ref: string; readonly folder: string; readonly conflicts: readonly PullConflict[] },
+): string {
   const paths = kept.conflicts.map(({ path, reason }) => `  ${path} (${reason.replaceAll('_', ' ')})`).join('\n');
   const quoted = (path: string) => `'${path.replaceAll("'", `'\\''`)}'`;
   const first = kept.conflicts[0]?.path ?? '.';

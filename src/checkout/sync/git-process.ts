@@ -72,7 +72,9 @@ export async function git(words: readonly string[], call: GitCall): Promise<GitA
   child.stdin.on('error', () => {}); // A git that ends early tells why by its exit code.
   child.stdin.end(call.stdin ?? '');
   const code = await new Promise<number>((resolve, reject) => {
-    child.on('error', (cause) => reject(new PlatformError('sync_not_possible', 'git cannot be started here.', { cause })));
+    child.on('error', (cause) =>
+      reject(new PlatformError('sync_not_possible', 'git cannot be started here.', { cause })),
+    );
     child.on('close', (exitCode) => resolve(exitCode ?? 128));
   });
   if (code !== 0 && !call.accept?.includes(code)) {

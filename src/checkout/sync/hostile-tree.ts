@@ -13,7 +13,6 @@ const fileModes = new Set(['100644', '100755', '120000']);
 const nameLimitBytes = 4_000;
 const linkLimitBytes = 4_095;
 /** Characters that HFS+ leaves out when it compares names. */
-// biome-ignore lint/suspicious/noMisleadingCharacterClass: each is one of the characters.
 const ignoredCharacters = /[\u200c-\u200f\u202a-\u202e\u206a-\u206f\ufeff]/g;
 
 /** Refuses whole, with every bad path named, or answers the changes that may be made; submodules are left out. */
@@ -30,19 +29,31 @@ export async function checkHostileChanges(
   const odd = kept.filter(({ to }) => to !== null && !fileModes.has(to.mode)).map(({ name }) => nameText(name));
   if (odd.length > 0) throw unsafe('entries that are neither file nor symlink', odd);
   const written = kept.flatMap(({ name, to }) => (to === null ? [] : [{ name, ...to }]));
-  const sizes = await sizesOfBlobs(checkout, written.map(({ id }) => id));
+  const sizes = await sizesOfBlobs(
+    checkout,
+    written.map(({ id }) => id),
+  );
   const missing = written.filter(({ id }) => !sizes.has(id)).map(({ name }) => nameText(name));
   if (missing.length > 0) throw unsafe('files without content', missing);
   const longLinks = written.filter(({ mode, id }) => mode === '120000' && (sizes.get(id) ?? 0) > linkLimitBytes);
-  if (longLinks.length > 0) throw unsafe('symlinks that are too long', longLinks.map(({ name }) => nameText(name)));
+  if (longLinks.length > 0)
+    throw unsafe(
+      'symlinks that are too long',
+      longLinks.map(({ name }) => nameText(name)),
+    );
   const sized = written.map(({ name, id }) => ({ path: nameText(name), bytes: sizes.get(id) ?? 0 }));
   checkLimits(sized, limits, 'in the sandbox');
   const bytes = sized.reduce((sum, file) => sum + file.bytes, 0);
-  return { changes: kept, bytes, warnings: links.map(({ name }) => `${nameText(name)} is a submodule and is not synced.`) };
+  return {
+    changes: kept,
+    bytes,
+    warnings: links.map(({ name }) => `${nameText(name)} is a submodule and is not synced.`),
+  };
 }
 
 export function isUnsafeName(name: string): boolean {
-  if (name === '' || name.startsWith('/') || name.includes('\0') || nameBytes(name).length > nameLimitBytes) return true;
+  if (name === '' || name.startsWith('/') || name.includes('\0') || nameBytes(name).length > nameLimitBytes)
+    return true;
   if (name.startsWith(stagingPrefix)) return true;
   return nameText(name).split('/').some(isUnsafePart);
 }
@@ -56,7 +67,10 @@ function isUnsafePart(part: string): boolean {
 }
 
 function unsafe(what: string, paths: readonly string[]): PlatformError {
-  const shown = paths.slice(0, 10).map((path) => JSON.stringify(path)).join(', ');
+  const shown = paths
+    .slice(0, 10)
+    .map((path) => JSON.stringify(path))
+    .join(', ');
   return new PlatformError('sync_unsafe', `The sandbox wants to write ${what}: ${shown}. Nothing was changed.`, {
     details: { paths: paths.slice(0, 100) },
   });

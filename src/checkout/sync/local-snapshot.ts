@@ -28,7 +28,6 @@ export interface Snapshot {
 export interface SnapshotOptions {
   readonly limits: SyncLimits;
   readonly secretsPolicy: SecretsPolicy;
-  /** Of the pattern kind that is told but not decided here. */
   readonly onFiles?: (files: number, bytes: number) => void;
 }
 
@@ -44,6 +43,10 @@ interface Remembered {
 }
 
 export const emptyTree = '4b825dc642cb6eb9a060e54bf8d69288fbee4904';
+/** From here on new content goes into one pack: a file per object costs far more than the content. */
+const manyFiles = 500;
+/** What git takes for big it streams into a pack. */
+const onePack = ['-c', 'core.bigFileThreshold=1'];
 const identity = {
   GIT_AUTHOR_NAME: 'atoll',
   GIT_AUTHOR_EMAIL: 'sync@atoll.invalid',
@@ -57,22 +60,33 @@ export async function takeSnapshot(checkout: Checkout, options: SnapshotOptions)
   const memory = await remembered(checkout);
   const [{ head, branch }, index] = await Promise.all([headOf(checkout), stagedTree(checkout, memory)]);
   // What one policy let into our index another would not take out.
-  if ((memory?.secretsPolicy === 'send') !== (options.secretsPolicy === 'send')) await rm(join(checkout.shadow, 'index'), { force: true });
+  if ((memory?.secretsPolicy === 'send') !== (options.secretsPolicy === 'send'))
+    await rm(join(checkout.shadow, 'index'), { force: true });
   const isFirst = !existsSync(join(checkout.shadow, 'index'));
   const seed = index.tree ?? head;
   if (isFirst && seed !== null) await git(['read-tree', seed], shadowCall(checkout));
   const isIndexNew = index.stamp !== memory?.indexStamp;
   if (checkout.isSparse && (isFirst || isIndexNew)) await keepSparsePaths(checkout);
   const warnings = index.isUnmerged ? ['The index has unmerged paths; the sandbox sees nothing as staged.'] : [];
-  if (existsSync(join(checkout.root, '.gitmodules'))) warnings.push('Submodules are not synced: their folders are empty in the sandbox.');
+  if (existsSync(join(checkout.root, '.gitmodules')))
+    warnings.push('Submodules are not synced: their folders are empty in the sandbox.');
   const changed = await recordChanges(checkout, options, warnings);
-  const patternsChanged = memory?.excludes !== checkout.excludes || changed.some((name) => /(^|\/)\.gitignore$/.test(name));
+  const patternsChanged =
+    memory?.excludes !== checkout.excludes || changed.some((name) => /(^|\/)\.gitignore$/.test(name));
   if (!isFirst && (isIndexNew || patternsChanged)) await alignIgnored(checkout);
   const tree = await gitLine(['write-tree'], shadowCall(checkout));
   const indexTree = checkout.kind === 'plain' ? null : (index.tree ?? (head === null ? emptyTree : null));
   const key = [head, branch, indexTree, tree].join(' ');
   const commit = memory?.key === key ? memory.commit : await commitSnapshot(checkout, { head, indexTree, tree });
-  const next: Remembered = { indexStamp: index.stamp, indexTree: index.tree, isUnmerged: index.isUnmerged, excludes: checkout.excludes, secretsPolicy: options.secretsPolicy, key, commit };
+  const next: Remembered = {
+    indexStamp: index.stamp,
+    indexTree: index.tree,
+    isUnmerged: index.isUnmerged,
+    excludes: checkout.excludes,
+    secretsPolicy: options.secretsPolicy,
+    key,
+    commit,
+  };
   await writeFile(memoryPath(checkout), JSON.stringify(next));
   return { head, branch, indexTree, tree, commit, warnings };
 }
@@ -118,24 +132,32 @@ async function stagedTree(checkout: Checkout, memory: Remembered | undefined) {
 async function recordChanges(checkout: Checkout, options: SnapshotOptions, warnings: string[]): Promise<string[]> {
   const listed = await git(['ls-files', '-z', '-o', '-m', '-d', '--exclude-standard'], shadowCall(checkout));
   const tracked = new Set(zeroSeparated((await untrackedFree(checkout, listed.stdout.length > 0)).stdout));
-  const names = [...new Set(zeroSeparated(listed.stdout))];
+  // Where a file became a directory, what was there has to go before what is there comes.
+  const all = [...new Set(zeroSeparated(listed.stdout))];
+  const names = [...all.filter((name) => tracked.has(name)), ...all.filter((name) => !tracked.has(name))];
   const nested = names.filter((name) => name.endsWith('/'));
   for (const name of nested) warnings.push(`${nameText(name)} is a repository of its own and is not synced.`);
   let wanted = names.filter((name) => !name.endsWith('/') && !name.startsWith(stagingPrefix));
   const secret = wanted.filter((name) => !tracked.has(name) && looksSecret(name));
   if (secret.length > 0 && options.secretsPolicy !== 'send') {
     if (options.secretsPolicy === 'refuse') throw refuseSecrets(secret.map(nameText));
-    for (const name of secret) warnings.push(`${nameText(name)} looks like a secret and is not sent (it is neither tracked nor ignored).`);
-    wanted = wanted.filter((name) => !secret.includes(name));
+    for (const name of secret)
+      warnings.push(`${nameText(name)} looks like a secret and is not sent (it is neither tracked nor ignored).`);
+    const unwanted = new Set(secret);
+    wanted = wanted.filter((name) => !unwanted.has(name));
   }
   const pointers = await largeFilePointers(checkout, wanted);
   wanted = wanted.filter((name) => !pointers.has(name));
   const sized = await sizesOf(checkout, wanted);
   checkLimits(sized, options.limits, 'here');
-  options.onFiles?.(sized.length, sized.reduce((sum, { bytes }) => sum + bytes, 0));
+  options.onFiles?.(
+    sized.length,
+    sized.reduce((sum, { bytes }) => sum + bytes, 0),
+  );
   if (wanted.length > 0) {
     const stdin = Buffer.concat(wanted.flatMap((name) => [nameBytes(name), Buffer.of(0)]));
-    await git(['update-index', '--add', '--remove', '--replace', '-z', '--stdin'], shadowCall(checkout, { stdin }));
+    const words = ['update-index', '--add', '--remove', '--replace', '-z', '--stdin'];
+    await git(wanted.length > manyFiles ? [...onePack, ...words] : words, shadowCall(checkout, { stdin }));
   }
   return wanted;
 }
@@ -170,8 +192,16 @@ async function alignIgnored(checkout: Checkout): Promise<void> {
       : [];
   const tracked = new Set(theirs);
   const known = new Set(ours);
-  await updateIndex(checkout, ['--force-remove'], ours.filter((name) => !tracked.has(name)));
-  await updateIndex(checkout, ['--add', '--remove', '--replace'], theirs.filter((name) => !known.has(name)));
+  await updateIndex(
+    checkout,
+    ['--force-remove'],
+    ours.filter((name) => !tracked.has(name)),
+  );
+  await updateIndex(
+    checkout,
+    ['--add', '--remove', '--replace'],
+    theirs.filter((name) => !known.has(name)),
+  );
 }
 
 /** Paths outside of a sparse checkout are absent on purpose: they keep the content that the user's index has. */
@@ -182,7 +212,11 @@ async function keepSparsePaths(checkout: Checkout): Promise<void> {
   if (skipped.length === 0) return;
   const stdin = Buffer.concat(skipped.flatMap((line) => [nameBytes(line.slice(2)), Buffer.of(0)]));
   await git(['update-index', '-z', '--index-info'], shadowCall(checkout, { stdin }));
-  await updateIndex(checkout, ['--skip-worktree'], skipped.map((line) => line.slice(line.indexOf('\t') + 1)));
+  await updateIndex(
+    checkout,
+    ['--skip-worktree'],
+    skipped.map((line) => line.slice(line.indexOf('\t') + 1)),
+  );
 }
 
 async function updateIndex(checkout: Checkout, words: readonly string[], names: readonly string[]): Promise<void> {

@@ -41,12 +41,18 @@ export async function takePack(checkout: Checkout, pack: Uint8Array, limitBytes:
     const words = ['index-pack', '--stdin', '--fix-thin', '--strict', `--max-input-size=${limitBytes}`];
     await git(words, shadowCall(checkout, { stdin: pack }));
   } catch (cause) {
-    throw new PlatformError('sync_unsafe', `What the sandbox sent is no good pack: ${(cause as Error).message}`, { cause });
+    throw new PlatformError('sync_unsafe', `What the sandbox sent is no good pack: ${(cause as Error).message}`, {
+      cause,
+    });
   }
 }
 
 /** Copies objects from the shadow to the user's repository, where refs are about to name them. */
-export async function giveToUser(checkout: Checkout, wanted: readonly string[], known: readonly string[]): Promise<void> {
+export async function giveToUser(
+  checkout: Checkout,
+  wanted: readonly string[],
+  known: readonly string[],
+): Promise<void> {
   const pack = await makePack(checkout, { wanted, known });
   const stdin = await readFile(pack.path);
   await rm(pack.path, { force: true });

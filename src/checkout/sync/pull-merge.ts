@@ -26,7 +26,10 @@ export async function mergeTrees(
   const root = await commitTree(checkout, base, []);
   const [left, right] = await Promise.all([commitTree(checkout, ours, [root]), commitTree(checkout, theirs, [root])]);
   const call = shadowCall(checkout, { accept: [1] });
-  const { code, stdout } = await git(['merge-tree', '--write-tree', '-z', '--name-only', '--no-messages', left, right], call);
+  const { code, stdout } = await git(
+    ['merge-tree', '--write-tree', '-z', '--name-only', '--no-messages', left, right],
+    call,
+  );
   const [tree, ...names] = zeroSeparated(stdout) as [string, ...string[]];
   if (code === 0) return { tree, conflicts: [] };
   const paths = [...new Set(names.filter((name) => name !== '').map(nameText))];

@@ -15,11 +15,18 @@ import { limitsOf } from './limits.ts';
 import { emptyTree, headOf, type Snapshot, takeSnapshot } from './local-snapshot.ts';
 import type { PullOptions, PullResult } from './options.ts';
 import { takePack } from './packs.ts';
-import { commitsRef, planCommits } from './pulled-commits.ts';
 import { mergeTrees, type PullConflict } from './pull-merge.ts';
+import { commitsRef, planCommits } from './pulled-commits.ts';
 import { readRecord, type SyncRecord, writeRecord } from './records.ts';
 import { pullScript } from './sandbox-scripts.ts';
-import { inlinePackBytes, objectField, objectOrNone, refusalOf, type SandboxAnswer, SandboxSide } from './sandbox-side.ts';
+import {
+  inlinePackBytes,
+  objectField,
+  objectOrNone,
+  refusalOf,
+  type SandboxAnswer,
+  SandboxSide,
+} from './sandbox-side.ts';
 import { changesBetween, limitedTree, treeOf } from './trees.ts';
 
 export const nothingPulled: PullResult = {
@@ -69,8 +76,14 @@ export async function pullLocked(checkout: Checkout, sandbox: Sandbox, options: 
 
 async function ask(checkout: Checkout, side: SandboxSide, record: SyncRecord | undefined): Promise<SandboxAnswer> {
   const { head } = await headOf(checkout);
-  const haves = [record?.pushed, record?.seen === record?.base ? undefined : record?.seen, head].filter((id) => id != null);
-  const seen = [record?.base ?? 'none', record?.seenTree ?? 'none', record === undefined ? 'none' : (record.seenHead ?? 'none')];
+  const haves = [record?.pushed, record?.seen === record?.base ? undefined : record?.seen, head].filter(
+    (id) => id != null,
+  );
+  const seen = [
+    record?.base ?? 'none',
+    record?.seenTree ?? 'none',
+    record === undefined ? 'none' : (record.seenHead ?? 'none'),
+  ];
   return await side.run(pullScript, [...seen, String(inlinePackBytes), ...haves]);
 }
 
@@ -80,12 +93,19 @@ interface Receiving {
   readonly options: PullOptions;
 }
 
-async function receive(checkout: Checkout, side: SandboxSide, { answer, record, options }: Receiving): Promise<Arrived> {
+async function receive(
+  checkout: Checkout,
+  side: SandboxSide,
+  { answer, record, options }: Receiving,
+): Promise<Arrived> {
   const bytes = Number(answer.fields.get('bytes'));
   const limit = limitsOf(options.limits).totalBytes;
-  if (!Number.isSafeInteger(bytes) || bytes < 0) throw new PlatformError('sync_failed', 'The sandbox gave no good size.');
+  if (!Number.isSafeInteger(bytes) || bytes < 0)
+    throw new PlatformError('sync_failed', 'The sandbox gave no good size.');
   if (bytes > limit) {
-    throw new PlatformError('sync_limit_exceeded', `The sandbox would send ${bytes} bytes; the limit is ${limit}.`, { details: { bytes } });
+    throw new PlatformError('sync_limit_exceeded', `The sandbox would send ${bytes} bytes; the limit is ${limit}.`, {
+      details: { bytes },
+    });
   }
   const pack = bytes <= inlinePackBytes ? answer.data : await side.download(bytes);
   if (pack.byteLength !== bytes) throw new PlatformError('sync_failed', 'The pack from the sandbox is not whole.');
@@ -104,7 +124,8 @@ async function receive(checkout: Checkout, side: SandboxSide, { answer, record, 
     throw new PlatformError('sync_unsafe', 'What the sandbox sent does not fit together.');
   }
   const baseTree = await treeOf(checkout, arrived.base);
-  if (record !== undefined && baseTree !== record.baseTree) throw new PlatformError('sync_unsafe', 'The sandbox gave another base.');
+  if (record !== undefined && baseTree !== record.baseTree)
+    throw new PlatformError('sync_unsafe', 'The sandbox gave another base.');
   return { ...arrived, baseTree };
 }
 
@@ -116,18 +137,30 @@ interface Settling {
   readonly warnings: readonly string[];
 }
 
-async function settle(checkout: Checkout, { sandboxId, arrived, record, options, warnings }: Settling): Promise<PullResult> {
+async function settle(
+  checkout: Checkout,
+  { sandboxId, arrived, record, options, warnings }: Settling,
+): Promise<PullResult> {
   const limits = limitsOf(options.limits);
   if (arrived.tree === emptyTree && arrived.baseTree !== emptyTree && !options.allowEmpty) {
-    throw refused('The checkout in the sandbox is suddenly empty. If that is meant, allow it; nothing was removed here.');
+    throw refused(
+      'The checkout in the sandbox is suddenly empty. If that is meant, allow it; nothing was removed here.',
+    );
   }
   // What was brought here earlier is not brought again: the base of the merge is the newest snapshot that this side has seen.
   const baseTree = record?.seenTree ?? arrived.baseTree;
   const theirs = await limitedTree(checkout, baseTree, arrived.tree, options.paths);
   const asked = await checkHostileChanges(checkout, await changesBetween(checkout, baseTree, theirs), limits);
-  const snapshot = await takeSnapshot(checkout, { limits, secretsPolicy: options.secretsPolicy === 'send' ? 'send' : 'skip' });
+  const snapshot = await takeSnapshot(checkout, {
+    limits,
+    secretsPolicy: options.secretsPolicy === 'send' ? 'send' : 'skip',
+  });
   const merged = await mergeTrees(checkout, { base: baseTree, ours: snapshot.tree, theirs });
-  const { changes, bytes, warnings: more } = await checkHostileChanges(checkout, await changesBetween(checkout, snapshot.tree, merged.tree), limits);
+  const {
+    changes,
+    bytes,
+    warnings: more,
+  } = await checkHostileChanges(checkout, await changesBetween(checkout, snapshot.tree, merged.tree), limits);
   const canMove = merged.conflicts.length === 0 && options.paths === undefined;
   const plan = await planCommits(checkout, { snapshot, arrived, record, canMove, isDry: options.dryRun ?? false });
   const paths = asked.changes.map(({ name }) => nameText(name));
@@ -141,15 +174,30 @@ async function settle(checkout: Checkout, { sandboxId, arrived, record, options,
   const conflicts =
     merged.conflicts.length > 0
       ? merged.conflicts
-      : await applyChanges(checkout, changes, finish, (files) => options.onProgress?.({ phase: 'apply', files, bytes }));
+      : await applyChanges(checkout, changes, finish, (files) =>
+          options.onProgress?.({ phase: 'apply', files, bytes }),
+        );
   if (conflicts.length > 0) {
-    const kept = await keep(checkout, { sandboxId, arrived, conflicts, changes: asked.changes, mergedTree: merged.tree, snapshot });
+    const kept = await keep(checkout, {
+      sandboxId,
+      arrived,
+      conflicts,
+      changes: asked.changes,
+      mergedTree: merged.tree,
+      snapshot,
+    });
     if (plan.move !== null) await setRef(checkout, commitsRef(plan.move.to), plan.move.to);
     await writeRecord(checkout, sandboxId, next);
     return { ...nothingPulled, ...result, files: 0, bytes: 0, conflicts, ...kept };
   }
   await settleConflicts(checkout, merged.tree);
-  return { ...nothingPulled, ...result, applied: changes.length > 0 || plan.move !== null, branchMoved: plan.move !== null, ref: plan.ref };
+  return {
+    ...nothingPulled,
+    ...result,
+    applied: changes.length > 0 || plan.move !== null,
+    branchMoved: plan.move !== null,
+    ref: plan.ref,
+  };
 }
 
 function keep(

@@ -28,7 +28,10 @@ interface Given {
   readonly isDry: boolean;
 }
 
-export async function planCommits(checkout: Checkout, { snapshot, arrived, record, canMove, isDry }: Given): Promise<CommitPlan> {
+export async function planCommits(
+  checkout: Checkout,
+  { snapshot, arrived, record, canMove, isDry }: Given,
+): Promise<CommitPlan> {
   const none = { commits: [], move: null, ref: null };
   const { head } = arrived;
   if (checkout.kind === 'plain' || head === null || head === snapshot.head) return none;
@@ -68,7 +71,15 @@ async function forwardMove(
 }
 
 async function listCommits(checkout: Checkout, head: string, known: readonly string[]): Promise<PullResult['commits']> {
-  const words = ['log', '-z', '--reverse', '--topo-order', `--max-count=${toldCommits}`, '--format=%H%x09%an <%ae>%x09%s', head];
+  const words = [
+    'log',
+    '-z',
+    '--reverse',
+    '--topo-order',
+    `--max-count=${toldCommits}`,
+    '--format=%H%x09%an <%ae>%x09%s',
+    head,
+  ];
   const { stdout } = await git([...words, ...known.map((id) => `^${id}`)], shadowCall(checkout));
   return stdout
     .toString('utf8')

@@ -16,7 +16,14 @@ import { makePack } from './packs.ts';
 import { pullLocked } from './pull.ts';
 import { readRecord, type SyncRecord, writeRecord } from './records.ts';
 import { probeScript, pushScript } from './sandbox-scripts.ts';
-import { inlinePackBytes, objectField, objectOrNone, refusalOf, type SandboxAnswer, SandboxSide } from './sandbox-side.ts';
+import {
+  inlinePackBytes,
+  objectField,
+  objectOrNone,
+  refusalOf,
+  type SandboxAnswer,
+  SandboxSide,
+} from './sandbox-side.ts';
 import { shallowBoundaries } from './shallow.ts';
 import { changesBetween, knownCommits, limitedTree } from './trees.ts';
 
@@ -77,20 +84,17 @@ function localState(checkout: Checkout, options: PushOptions): Promise<Snapshot>
 interface Known {
   readonly record: SyncRecord | undefined;
   readonly pushed: string | null;
-  /** Of the snapshot that was pushed last, if it is here. */
+  /** What its working tree was when it was last seen, as far as that is here. */
   readonly tree: string | undefined;
   readonly commits: readonly string[];
 }
 
 /** A record of ours is believed at first: the script in the sandbox checks it, and says so when it is another's turn. */
-async function whatSandboxHas(
-  checkout: Checkout,
-  side: SandboxSide,
-  record: SyncRecord | undefined,
-): Promise<Known> {
+async function whatSandboxHas(checkout: Checkout, side: SandboxSide, record: SyncRecord | undefined): Promise<Known> {
   const ours = record === undefined ? [] : await knownCommits(checkout, [record.pushed, record.base, record.seen]);
   if (record !== undefined && ours.includes(record.pushed)) {
-    return { record, pushed: record.pushed, tree: record.pushedTree, commits: ours };
+    const tree = record.seen === record.base ? record.pushedTree : record.seenTree;
+    return { record, pushed: record.pushed, tree, commits: ours };
   }
   const answer = await side.run(probeScript, []);
   if (answer.error === 'fresh' || answer.error === 'lost-git') {
@@ -101,15 +105,24 @@ async function whatSandboxHas(
   return { record: undefined, pushed: objectOrNone(answer, 'pushed'), tree: undefined, commits };
 }
 
-async function limited(checkout: Checkout, snapshot: Snapshot, base: string | undefined, options: PushOptions): Promise<Snapshot> {
+async function limited(
+  checkout: Checkout,
+  snapshot: Snapshot,
+  base: string | undefined,
+  options: PushOptions,
+): Promise<Snapshot> {
   if (options.paths === undefined) return snapshot;
   const tree = await limitedTree(checkout, base ?? emptyTree, snapshot.tree, options.paths);
-  return tree === snapshot.tree ? snapshot : { ...snapshot, tree, commit: await commitTree(checkout, tree, [snapshot.commit]) };
+  return tree === snapshot.tree
+    ? snapshot
+    : { ...snapshot, tree, commit: await commitTree(checkout, tree, [snapshot.commit]) };
 }
 
 function refuseSuddenlyEmpty(known: Known, target: Snapshot, options: PushOptions): void {
   if (target.tree !== emptyTree || known.tree === undefined || known.tree === emptyTree || options.allowEmpty) return;
-  throw refused('The checkout here is suddenly empty, and the one in the sandbox is not. If that is meant, allow it; else look for your files first.');
+  throw refused(
+    'The checkout here is suddenly empty, and the one in the sandbox is not. If that is meant, allow it; else look for your files first.',
+  );
 }
 
 interface Sending {
@@ -118,11 +131,17 @@ interface Sending {
   readonly options: PushOptions;
 }
 
-async function send(checkout: Checkout, side: SandboxSide, { target, known, options }: Sending): Promise<{ answer: SandboxAnswer; bytes: number }> {
+async function send(
+  checkout: Checkout,
+  side: SandboxSide,
+  { target, known, options }: Sending,
+): Promise<{ answer: SandboxAnswer; bytes: number }> {
   const { record } = known;
   const isThere = target.commit === known.pushed;
   const report = (bytes: number) => options.onProgress?.({ phase: 'send', files: 0, bytes });
-  const pack = isThere ? undefined : await makePack(checkout, { wanted: [target.commit], known: known.commits }, report);
+  const pack = isThere
+    ? undefined
+    : await makePack(checkout, { wanted: [target.commit], known: known.commits }, report);
   const words = [
     checkout.excludes,
     target.commit,
@@ -138,7 +157,9 @@ async function send(checkout: Checkout, side: SandboxSide, { target, known, opti
   ];
   if (pack === undefined) return { answer: await side.run(pushScript, [...words, '-']), bytes: 0 };
   if (pack.bytes > limitsOf(options.limits).totalBytes) {
-    throw refused(`The pack is ${pack.bytes} bytes, more than one sync carries. Raise the limit, or work in a shallow clone.`);
+    throw refused(
+      `The pack is ${pack.bytes} bytes, more than one sync carries. Raise the limit, or work in a shallow clone.`,
+    );
   }
   if (pack.bytes > inlinePackBytes) {
     const path = await side.upload(pack.path);
@@ -153,5 +174,16 @@ function recordOf(target: Snapshot, answer: SandboxAnswer): SyncRecord {
   const base = objectField(answer, 'base');
   const baseTree = objectField(answer, 'tree');
   const { head, indexTree, commit, tree } = target;
-  return { version: 1, pushed: commit, pushedTree: tree, head, indexTree, base, baseTree, seen: base, seenTree: baseTree, seenHead: head };
+  return {
+    version: 1,
+    pushed: commit,
+    pushedTree: tree,
+    head,
+    indexTree,
+    base,
+    baseTree,
+    seen: base,
+    seenTree: baseTree,
+    seenHead: head,
+  };
 }

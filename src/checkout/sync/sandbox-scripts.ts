@@ -25,10 +25,16 @@ head_of() { if [ "$KIND" = git ]; then wg rev-parse -q --verify HEAD 2>/dev/null
 branch_of() { if [ "$KIND" = git ]; then wg symbolic-ref -q HEAD || echo detached; else echo detached; fi; }
 saved() { cat "$D/$1" 2>/dev/null || echo none; }
 save() { printf '%s\\n' "$2" > "$D/$1.new" && mv "$D/$1.new" "$D/$1"; }
+take_changed() { rm -f "$G/index.lock"; sg -c "core.bigFileThreshold=$MANY" update-index --add --remove --replace -z --stdin < "$D/changed" 2>"$D/said"; }
 snapshot() {
   rm -f "$G/index.lock"
   sg ls-files -z -o -m -d --exclude-standard > "$D/changed" || fail snapshot
-  if [ -s "$D/changed" ]; then sg update-index --add --remove --replace -z --stdin < "$D/changed" 2>"$D/said" || fail "snapshot $(head -n 1 "$D/said")"; fi
+  MANY=512m; [ "$(wc -c < "$D/changed")" -lt 20000 ] || MANY=1
+  if [ -s "$D/changed" ] && ! take_changed; then
+    # Where a file became a directory, what was there has to go before what is there comes.
+    { sg ls-files -z -m -d && sg ls-files -z -o --exclude-standard; } > "$D/changed" || fail snapshot
+    take_changed || fail "snapshot $(head -n 1 "$D/said")"
+  fi
   S=$(sg write-tree) || fail snapshot
 }
 roll_forward() {

@@ -52,7 +52,11 @@ export class SandboxSide {
   /** The name under which a large pack lies in the sandbox afterwards. */
   async upload(path: string): Promise<string> {
     const target = `${this.directory}/pack-${randomUUID()}`;
-    await this.#sandbox.files.write(target, createReadStream(path), this.#options.signal ? { signal: this.#options.signal } : {});
+    await this.#sandbox.files.write(
+      target,
+      createReadStream(path),
+      this.#options.signal ? { signal: this.#options.signal } : {},
+    );
     return target;
   }
 
@@ -92,7 +96,9 @@ export function objectOrNone(answer: SandboxAnswer, name: string): string | null
 /** What a script refused with, as an error that says what to do. */
 export function refusalOf(error: string): PlatformError {
   if (error === 'no-git') {
-    return refused('The sandbox has no git, which sync needs there. Use a template that has it, or install it (`apt-get install git`).');
+    return refused(
+      'The sandbox has no git, which sync needs there. Use a template that has it, or install it (`apt-get install git`).',
+    );
   }
   if (error === 'lost-git') {
     return refused('The checkout in the sandbox has lost its .git. The next push makes it again and keeps the files.');

@@ -1,5 +1,5 @@
 /** Which untracked files look like secrets: names only, nothing is read. */
-import { type PlatformError } from '../../protocol/index.ts';
+import type { PlatformError } from '../../protocol/index.ts';
 import { refused } from './checkout.ts';
 
 const secretName =
@@ -12,5 +12,8 @@ export function looksSecret(path: string): boolean {
 }
 
 export function refuseSecrets(paths: readonly string[]): PlatformError {
-  return refused(`These files look like secrets: ${paths.join(', ')}. Ignore them, track them, or allow them by name.`, { paths });
+  return refused(
+    `These files look like secrets: ${paths.join(', ')}. Ignore them, track them, or allow them by name.`,
+    { paths },
+  );
 }

@@ -1,6 +1,7 @@
 /** Questions about trees in the shadow: what differs, how large it is, what a change limited to some paths is. */
-import { join } from 'node:path';
+
 import { rm } from 'node:fs/promises';
+import { join } from 'node:path';
 import { type Checkout, shadowCall } from './checkout.ts';
 import { git, gitLine, nameBytes, zeroSeparated } from './git-process.ts';
 
@@ -19,7 +20,10 @@ export interface TreeChange {
 
 export async function changesBetween(checkout: Checkout, from: string, to: string): Promise<TreeChange[]> {
   if (from === to) return [];
-  const { stdout } = await git(['diff-tree', '-r', '-z', '--raw', '--no-renames', '--no-abbrev', from, to], shadowCall(checkout));
+  const { stdout } = await git(
+    ['diff-tree', '-r', '-z', '--raw', '--no-renames', '--no-abbrev', from, to],
+    shadowCall(checkout),
+  );
   const fields = zeroSeparated(stdout);
   const changes: TreeChange[] = [];
   for (let at = 0; at + 1 < fields.length; at += 2) {
@@ -51,7 +55,11 @@ export async function knownCommits(checkout: Checkout, ids: readonly string[]): 
   if (ids.length === 0) return [];
   const call = shadowCall(checkout, { stdin: `${[...new Set(ids)].join('\n')}\n` });
   const { stdout } = await git(['cat-file', '--batch-check=%(objectname) %(objecttype)'], call);
-  return stdout.toString().split('\n').filter((line) => line.endsWith(' commit')).map((line) => line.slice(0, 40));
+  return stdout
+    .toString()
+    .split('\n')
+    .filter((line) => line.endsWith(' commit'))
+    .map((line) => line.slice(0, 40));
 }
 
 export async function treeOf(checkout: Checkout, commit: string): Promise<string> {
@@ -59,10 +67,16 @@ export async function treeOf(checkout: Checkout, commit: string): Promise<string
 }
 
 /** `base` with only those changes towards `target` that are at or below one of the paths. */
-export async function limitedTree(checkout: Checkout, base: string, target: string, paths: readonly string[] | undefined): Promise<string> {
+export async function limitedTree(
+  checkout: Checkout,
+  base: string,
+  target: string,
+  paths: readonly string[] | undefined,
+): Promise<string> {
   if (paths === undefined || base === target) return target;
   const wanted = paths.map((path) => Buffer.from(path.replace(/^\.\//, '').replace(/\/+$/, '')).toString('latin1'));
-  const isWanted = (name: string) => wanted.some((path) => path === '.' || path === '' || name === path || name.startsWith(`${path}/`));
+  const isWanted = (name: string) =>
+    wanted.some((path) => path === '.' || path === '' || name === path || name.startsWith(`${path}/`));
   const changes = (await changesBetween(checkout, base, target)).filter(({ name }) => isWanted(name));
   if (changes.length === 0) return base;
   const env = { GIT_INDEX_FILE: join(checkout.shadow, 'limited-index') };
@@ -70,7 +84,11 @@ export async function limitedTree(checkout: Checkout, base: string, target: stri
   await git(['read-tree', base], shadowCall(checkout, { env }));
   const removals = changes.filter(({ to }) => to === null);
   const lines = [...removals, ...changes.filter(({ to }) => to !== null)].map(({ name, to }) =>
-    Buffer.concat([Buffer.from(to === null ? `0 ${'0'.repeat(40)}\t` : `${to.mode} ${to.id}\t`), nameBytes(name), Buffer.of(0)]),
+    Buffer.concat([
+      Buffer.from(to === null ? `0 ${'0'.repeat(40)}\t` : `${to.mode} ${to.id}\t`),
+      nameBytes(name),
+      Buffer.of(0),
+    ]),
   );
   await git(['update-index', '-z', '--index-info'], shadowCall(checkout, { env, stdin: Buffer.concat(lines) }));
   return await gitLine(['write-tree'], shadowCall(checkout, { env }));
