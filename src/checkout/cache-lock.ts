@@ -41,7 +41,16 @@ export async function takeLock(database: DatabaseSync, who: LockOwner, options: 
   }
 }
 
+/** How long anything but the lock itself waits for others. */
+export const busyTimeoutMs = 10_000;
+
+export function isBusy(error: unknown): boolean {
+  return ((error as { errcode?: number }).errcode ?? 0) % 256 === busy;
+}
+
 function tryLock(database: DatabaseSync, who: LockOwner): boolean {
+  // Waiting inside SQLite would hold up everything else that this process does.
+  database.exec('PRAGMA busy_timeout = 0');
   try {
     database.exec('BEGIN IMMEDIATE');
     database
@@ -50,9 +59,11 @@ function tryLock(database: DatabaseSync, who: LockOwner): boolean {
     database.exec('COMMIT');
     database.exec('BEGIN IMMEDIATE');
   } catch (error) {
-    if (((error as { errcode?: number }).errcode ?? 0) % 256 !== busy) throw error;
+    if (!isBusy(error)) throw error;
     if (database.isTransaction) database.exec('ROLLBACK');
     return false;
+  } finally {
+    database.exec(`PRAGMA busy_timeout = ${busyTimeoutMs}`);
   }
   const owner = readOwner(database);
   if (owner?.pid === who.pid && owner.sinceMs === who.sinceMs && owner.command === who.command) return true;

@@ -99,7 +99,7 @@ test('P16: a broken cache is moved aside with a warning', async () => {
   expect(readdirSync(join(directory, 'a', 'b')).some((name) => name.includes('.broken-'))).toBe(true);
 });
 
-test('P68, P71, P72, P75: whoever waits learns who holds it; readers wait for nobody; a limit ends the wait', async () => {
+test('P68, P71, P75: whoever waits learns who holds it; readers wait for nobody; a limit ends the wait', async () => {
   const holder = open('create');
   const release = Promise.withResolvers<void>();
   const taken = Promise.withResolvers<void>();

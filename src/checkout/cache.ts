@@ -12,10 +12,11 @@ import { chmodSync, closeSync, existsSync, mkdirSync, openSync, readSync, rename
 import { dirname } from 'node:path';
 import { DatabaseSync } from 'node:sqlite';
 import { PlatformError } from '../protocol/index.ts';
-import { type LockOwner, takeLock, type WaitOptions } from './cache-lock.ts';
+import { busyTimeoutMs, isBusy, type LockOwner, takeLock, type WaitOptions } from './cache-lock.ts';
 import { type Session, sessionOf } from './session.ts';
 
 export const cacheVersion = 1;
+const pauseMs = 10;
 const applicationId = 0x41746f6c;
 const sqliteMagic = 'SQLite format 3\0';
 
@@ -109,7 +110,8 @@ export class Cache {
 
   #connect(): DatabaseSync {
     const database = new DatabaseSync(this.#options.path);
-    database.exec('PRAGMA busy_timeout = 0; PRAGMA synchronous = FULL;');
+    // Whoever closes last, or opens first, has the file to itself for a moment.
+    database.exec(`PRAGMA busy_timeout = ${busyTimeoutMs}; PRAGMA synchronous = FULL;`);
     return database;
   }
 
@@ -149,8 +151,7 @@ export class Cache {
         database.prepare('SELECT count(*) FROM sessions').get();
         return;
       }
-      database.exec('PRAGMA busy_timeout = 10000;');
-      const { journal_mode: mode } = database.prepare('PRAGMA journal_mode = WAL').get() as { journal_mode: string };
+      const mode = toWriteAhead(database);
       if (mode !== 'wal') {
         const message = `The file system of ${path} has no working locks (SQLite refused WAL). Set ATOLL_STATE to a local folder.`;
         throw new PlatformError('checkout_cache_unusable', message);
@@ -256,6 +257,19 @@ function columnsOf(session: Session): Record<string, string | number | null> {
 
 function numberOf(database: DatabaseSync, pragma: string): number {
   return Number((database.prepare(`PRAGMA ${pragma}`).get() as Record<string, number>)[pragma]);
+}
+
+/** SQLite does not wait by itself here: several may make the file at the same time. */
+function toWriteAhead(database: DatabaseSync): string {
+  const untilMs = performance.now() + busyTimeoutMs;
+  for (;;) {
+    try {
+      return String((database.prepare('PRAGMA journal_mode = WAL').get() as { journal_mode: string }).journal_mode);
+    } catch (error) {
+      if (!isBusy(error) || performance.now() > untilMs) throw error;
+      Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, pauseMs);
+    }
+  }
 }
 
 /** Neither empty nor a SQLite file, or one of another program. */

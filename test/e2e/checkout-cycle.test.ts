@@ -29,7 +29,7 @@ const exec = (...words: string[]) => rig.run(root, ['exec', ...words]);
 const local = (path: string) => readFile(join(root, path), 'utf8');
 
 test(
-  'P118, P121, P79, P141: changes go in and come back, also when the command fails or takes too long',
+  'P118, P79, P141: changes go in and come back, also when the command fails or takes too long',
   async () => {
     await writeFile(join(root, 'new.txt'), 'untracked\n');
     const failed = await exec('-c', 'cat new.txt; echo two >> a.txt; exit 6');

@@ -31,7 +31,7 @@ const exec = (...words: string[]) => ['exec', '--no-sync', ...words];
 const leases = () => platform.client.leases.list({ resource: sandboxId });
 
 test(
-  'P0a, P27, P110, P134, P135, P71: one sandbox for all directories of a checkout; words and exit code as they are',
+  'P0a, P27, P134, P135, P71: one sandbox for all directories of a checkout; words and exit code as they are',
   async () => {
     const first = await rig.run(root, exec('--', 'printf', '%s|', 'two words', '$HOME', "it's", ''));
     expect(first).toEqual({ code: 0, stdout: "two words|$HOME|it's||", stderr: '' });
@@ -107,7 +107,7 @@ test(
 );
 
 test(
-  'P77, P79, P86, P153, P72: who waits is told who holds it and why; --no-wait refuses with the same; the order of steps is told',
+  'P77, P79, P85, P86: who waits is told who holds it and why; --no-wait refuses with the same; the order of steps is told',
   async () => {
     const holder = rig.spawn(root, exec('-v', '-i', '--', 'sh', '-c', 'echo ready; read line; exit 4'));
     await expect.poll(() => holder.stdout, within).toContain('ready');
@@ -172,7 +172,7 @@ test(
 );
 
 test(
-  'P56, P55, P28, P43: set-up runs once per content; a step that fails is told with its end, and the sandbox is not used again',
+  'P56, P28: set-up runs once per content; a step that fails is told with its end, and the sandbox is not used again',
   async () => {
     const project = await rig.repository('set-up');
     const define = (text: string) => writeFile(join(project, 'atoll.yml'), text);

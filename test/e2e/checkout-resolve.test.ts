@@ -29,7 +29,7 @@ const otherMachine = (name: string) => ({ ATOLL_MACHINE_ID: name, ATOLL_STATE: j
 const count = async () => (await platform.client.sandboxes.list({ limit: 1_000 })).items.length;
 
 test(
-  'P35, P40, P45: however many ask at once, on two machines, one sandbox is made and all use it',
+  'P35: however many ask at once, on two machines, one sandbox is made and all use it',
   async () => {
     const root = await rig.repository('crowd');
     const before = await count();
@@ -97,7 +97,7 @@ test(
 );
 
 test(
-  'P63, P146: a sandbox that was deleted is forgotten and another is made; a stopped one is started again',
+  'P63: a sandbox that was deleted is forgotten and another is made; a stopped one is started again',
   async () => {
     const root = await rig.repository('ends');
     const first = await start(root);
@@ -135,7 +135,7 @@ test(
 );
 
 test(
-  'P18, P19, P20: a detached HEAD that moves on keeps its sandbox; one that goes elsewhere does not',
+  'P19, P20: a detached HEAD that moves on keeps its sandbox; one that goes elsewhere does not',
   async () => {
     const root = await rig.repository('detached');
     const commit = (name: string) => {
@@ -158,7 +158,7 @@ test(
 );
 
 test(
-  'P38, P39, P67, P49: a server that refuses or fails is no reason to forget or to create',
+  'P38, P39: a server that refuses or fails is no reason to forget or to create',
   async () => {
     const root = await rig.repository('away');
     let status = 500;
@@ -187,7 +187,7 @@ test(
 );
 
 test(
-  'P33, P36: several that match are named and none is chosen; what the definition says reaches the sandbox',
+  'P33, P36, P59: several that match are named and none is chosen; what the definition says reaches the sandbox',
   async () => {
     const root = await rig.repository('several', { 'atoll.yml': 'limits: { memory: 300m }\nexpires: 3h\n' });
     const { id } = await start(root);
