@@ -8,7 +8,7 @@ import { join } from 'node:path';
 import { z } from 'zod';
 import { type PreparedFile, prepareFile } from '../base/index.ts';
 import { templateDefaults } from '../layers/index.ts';
-import { idSchema, type NodeSandbox } from '../protocol/index.ts';
+import { type EndReason, idSchema, type NodeEvent, type NodeSandbox } from '../protocol/index.ts';
 import { markSchema, settingsSchema, specSchema } from './order-schemas.ts';
 import { overlaySlots, slotsFileName } from './settings-slots.ts';
 
@@ -87,4 +87,10 @@ export async function writeRecord(directory: string, record: NodeRecord): Promis
 export function viewOf(record: NodeRecord): NodeSandbox {
   const { mark, spec, generation, version, settings, life } = record;
   return { mark, spec, generation, version, settings, life };
+}
+
+/** What is told when its life is over. */
+export function endOf(record: NodeRecord, end: { readonly reason: EndReason; readonly atMs: number }): NodeEvent {
+  const { mark, generation } = record;
+  return { kind: 'ended', sandboxId: mark.sandboxId, generation, reason: end.reason, atMs: end.atMs };
 }

@@ -1,13 +1,19 @@
-/** What a node answers through its parts: files, processes, sessions and ports. Here each order only finds its way to the part that knows it. */
+/** What a node answers through its parts: commands, files, processes, sessions and ports. Here each order only finds its way to the part that knows it. */
 import type { NodeApi } from '../protocol/index.ts';
+import type { CommandCalls } from './command-calls.ts';
 import type { FileCalls } from './file-calls.ts';
 import type { PortCalls } from './port-calls.ts';
 import type { SandboxProcesses } from './sandbox-processes.ts';
 
 export abstract class NodeSurfaces {
+  protected abstract readonly commands: CommandCalls;
   protected abstract readonly files: FileCalls;
   protected abstract readonly processes: SandboxProcesses;
   protected abstract readonly ports: PortCalls;
+
+  readonly exec: NodeApi['exec'] = (order, signal) => this.commands.exec(order, signal);
+  readonly findRun: NodeApi['findRun'] = (order) => this.commands.findRun(order);
+  readonly load: NodeApi['load'] = (order) => this.commands.load(order);
 
   readonly fileAction: NodeApi['fileAction'] = (order) => this.files.fileAction(order);
   readonly fileChanges: NodeApi['fileChanges'] = (order) => this.files.fileChanges(order);

@@ -19,14 +19,11 @@ import {
   syncDirectory,
   systemTimers,
 } from '../base/index.ts';
-import { exec, findRun } from '../execution/index.ts';
 import { listListeningSockets } from '../isolation/index.ts';
 import {
   type ApplySettingsOrder,
   type CreateSandboxOrder,
   type EndReason,
-  type ExecOrder,
-  type ExecOutcome,
   type LifeOrder,
   type NodeApi,
   type NodeDescription,
@@ -35,13 +32,12 @@ import {
   type NodeSandbox,
   PlatformError,
   type QuarantinedSandbox,
-  type RunReport,
   type SandboxId,
-  type SandboxLoad,
   type StartSandboxOrder,
   type StopSandboxOrder,
 } from '../protocol/index.ts';
 import { applySettings } from './apply-settings.ts';
+import { CommandCalls } from './command-calls.ts';
 import { deadlineOf, nextDeadline } from './deadline.ts';
 import { rethrowDiskFull } from './disk-full.ts';
 import { EventFeed } from './event-feed.ts';
@@ -51,17 +47,9 @@ import { IdSlots } from './id-slots.ts';
 import type { SandboxNodeOptions } from './node-options.ts';
 import { type NodeParts, openNodeParts } from './node-parts.ts';
 import type { NodePaths } from './node-paths.ts';
-import { type NodeRecord, viewOf, writeRecord } from './node-record.ts';
+import { endOf, type NodeRecord, viewOf, writeRecord } from './node-record.ts';
 import { NodeSurfaces } from './node-surfaces.ts';
-import {
-  admitExec,
-  admitLook,
-  admitNew,
-  decideCreate,
-  decideSettings,
-  decideStart,
-  refuseOlderLife,
-} from './order-rules.ts';
+import { admitNew, decideCreate, decideSettings, decideStart, refuseOlderLife } from './order-rules.ts';
 import { PortCalls } from './port-calls.ts';
 import { recoverSandboxes, runningOf, type FoundSandbox as Sandbox } from './recovery.ts';
 import { SandboxBranches } from './sandbox-branches.ts';
@@ -74,7 +62,6 @@ import { SettingsFiles } from './settings-files.ts';
 import { SpareDirectories } from './spare-directories.ts';
 import { hostName, SandboxTemplates } from './templates/sandbox-templates.ts';
 import { runStartCommand } from './templates/start-command.ts';
-import { withTemplate } from './templates/template-orders.ts';
 
 const defaultCapacity = 1_000;
 /** Lives that ended by themselves and are being recorded. */
@@ -97,6 +84,12 @@ export class SandboxNode extends NodeSurfaces implements NodeApi {
   readonly #sandboxLock = new KeyedMutex<SandboxId>();
   /** Taken inside a sandbox's lock. */
   readonly #ends = new AtMost(endsAtOnce);
+  protected readonly commands = new CommandCalls({
+    get: (sandboxId) => this.#get(sandboxId),
+    admit: () => this.#refuseWhenClosing(),
+    clock: () => this.#clock,
+    load: (sandboxId) => this.#parts.cgroups.load(sandboxId),
+  });
   protected readonly files = new FileCalls((order) => {
     this.#refuseWhenClosing();
     const { sandboxId } = order;
@@ -265,27 +258,6 @@ export class SandboxNode extends NodeSurfaces implements NodeApi {
     });
   }
 
-  async exec(order: ExecOrder, signal?: AbortSignal): Promise<ExecOutcome> {
-    this.#refuseWhenClosing();
-    const { record, client } = this.#get(order.sandboxId);
-    admitExec(record, order);
-    if (client === undefined) throw new PlatformError('sandbox_unavailable', 'The sandbox is ending; nothing ran.');
-    const context = { client, clock: this.#clock, sandboxEnv: record.spec.env, token: record.settings.leaseToken };
-    return await exec(context, withTemplate(record, order), signal);
-  }
-
-  async load(order: LifeOrder): Promise<SandboxLoad> {
-    admitLook(this.#get(order.sandboxId).record, order);
-    return await this.#parts.cgroups.load(order.sandboxId);
-  }
-
-  async findRun(order: LifeOrder & { readonly runId: string }): Promise<RunReport> {
-    const { record, client } = this.#get(order.sandboxId);
-    refuseOlderLife(record, order);
-    if (client === undefined || order.generation > record.generation) return { kind: 'unknown' };
-    return await findRun(client, order.runId);
-  }
-
   watch(signal: AbortSignal): AsyncIterable<NodeEvent> {
     return this.#feed.watch(signal);
   }
@@ -394,7 +366,7 @@ export class SandboxNode extends NodeSurfaces implements NodeApi {
       this.#log.error('The end of a sandbox could not be written.', { sandboxId: record.mark.sandboxId, error });
     }
     await this.#faults.hit('node-end-after-record');
-    if (client !== undefined) this.#publishEnd(record, life);
+    if (client !== undefined) this.#feed.publish(endOf(record, life));
   }
 
   async #deleteLocked(sandboxId: SandboxId, sandbox: Sandbox): Promise<void> {
@@ -412,7 +384,7 @@ export class SandboxNode extends NodeSurfaces implements NodeApi {
     sandbox.client = undefined;
     this.#slots.release(record.slot);
     await client?.close();
-    if (client !== undefined) this.#publishEnd(record, { reason: 'requested', atMs: this.#clock.nowMs() });
+    if (client !== undefined) this.#feed.publish(endOf(record, { reason: 'requested', atMs: this.#clock.nowMs() }));
     await syncDirectory(this.#paths.sandboxes);
     await this.#faults.hit('node-delete-after-trash');
     const removed = Promise.all([this.#lives.removeTree(trash), this.#parts.storage.discard(record.writable)]);
@@ -420,12 +392,6 @@ export class SandboxNode extends NodeSurfaces implements NodeApi {
       this.#log.warn('Deleted files are left until the node starts again.', { sandboxId, error });
     });
     if (record.template !== undefined) this.#inBackground(this.templates.collect());
-  }
-
-  #publishEnd(record: NodeRecord, end: { readonly reason: EndReason; readonly atMs: number }): void {
-    const { reason, atMs } = end;
-    const { mark, generation } = record;
-    this.#feed.publish({ kind: 'ended', sandboxId: mark.sandboxId, generation, reason, atMs });
   }
 
   /** Notices when init ends by itself. */
