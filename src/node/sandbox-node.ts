@@ -19,14 +19,11 @@ import {
   syncDirectory,
   systemTimers,
 } from '../base/index.ts';
-import { exec, findRun } from '../execution/index.ts';
 import { listListeningSockets } from '../isolation/index.ts';
 import {
   type ApplySettingsOrder,
   type CreateSandboxOrder,
   type EndReason,
-  type ExecOrder,
-  type ExecOutcome,
   type LifeOrder,
   type NodeApi,
   type NodeDescription,
@@ -35,13 +32,12 @@ import {
   type NodeSandbox,
   PlatformError,
   type QuarantinedSandbox,
-  type RunReport,
   type SandboxId,
-  type SandboxLoad,
   type StartSandboxOrder,
   type StopSandboxOrder,
 } from '../protocol/index.ts';
 import { applySettings } from './apply-settings.ts';
+import { CommandCalls } from './command-calls.ts';
 import { deadlineOf, nextDeadline } from './deadline.ts';
 import { rethrowDiskFull } from './disk-full.ts';
 import { EventFeed } from './event-feed.ts';
@@ -52,15 +48,7 @@ import type { SandboxNodeOptions } from './node-options.ts';
 import { type NodeParts, openNodeParts } from './node-parts.ts';
 import type { NodePaths } from './node-paths.ts';
 import { type NodeRecord, viewOf, writeRecord } from './node-record.ts';
-import {
-  admitExec,
-  admitLook,
-  admitNew,
-  decideCreate,
-  decideSettings,
-  decideStart,
-  refuseOlderLife,
-} from './order-rules.ts';
+import { admitNew, decideCreate, decideSettings, decideStart, refuseOlderLife } from './order-rules.ts';
 import { PortCalls } from './port-calls.ts';
 import { recoverSandboxes, runningOf, type FoundSandbox as Sandbox } from './recovery.ts';
 import { SandboxBranches } from './sandbox-branches.ts';
@@ -100,6 +88,7 @@ export class SandboxNode implements NodeApi {
     return { ...this.#get(sandboxId), directory: this.#paths.sandbox(sandboxId), nowMs: this.#clock.nowMs() };
   });
   readonly #processes: SandboxProcesses;
+  readonly #commands: CommandCalls;
   readonly #ports = new PortCalls({
     get: (sandboxId) => this.#get(sandboxId),
     listening: (sandboxId, options) => listListeningSockets(this.#parts.cgroups.groupOf(sandboxId), options),
@@ -115,6 +104,12 @@ export class SandboxNode implements NodeApi {
     this.#parts = parts;
     this.#clock = parts.clock;
     this.#log = options.log ?? silentLogger;
+    this.#commands = new CommandCalls({
+      get: (sandboxId) => this.#get(sandboxId),
+      refuseWhenClosing: () => this.#refuseWhenClosing(),
+      clock: parts.clock,
+      load: (sandboxId) => parts.cgroups.load(sandboxId),
+    });
     this.#paths = parts.paths;
     this.#spares = new SpareDirectories({ parent: this.#paths.spare });
     this.#slots = new IdSlots({ startAt: parts.identity.slotStart });
@@ -244,30 +239,13 @@ export class SandboxNode implements NodeApi {
     });
   }
 
-  async exec(order: ExecOrder, signal?: AbortSignal): Promise<ExecOutcome> {
-    this.#refuseWhenClosing();
-    const { record, client } = this.#get(order.sandboxId);
-    admitExec(record, order);
-    if (client === undefined) throw new PlatformError('sandbox_unavailable', 'The sandbox is ending; nothing ran.');
-    const context = { client, clock: this.#clock, sandboxEnv: record.spec.env, token: record.settings.leaseToken };
-    return await exec(context, order, signal);
-  }
-
-  async load(order: LifeOrder): Promise<SandboxLoad> {
-    admitLook(this.#get(order.sandboxId).record, order);
-    return await this.#parts.cgroups.load(order.sandboxId);
-  }
-
-  async findRun(order: LifeOrder & { readonly runId: string }): Promise<RunReport> {
-    const { record, client } = this.#get(order.sandboxId);
-    refuseOlderLife(record, order);
-    if (client === undefined || order.generation > record.generation) return { kind: 'unknown' };
-    return await findRun(client, order.runId);
-  }
-
   watch(signal: AbortSignal): AsyncIterable<NodeEvent> {
     return this.#feed.watch(signal);
   }
+
+  readonly exec: NodeApi['exec'] = (order, signal) => this.#commands.exec(order, signal);
+  readonly load: NodeApi['load'] = (order) => this.#commands.load(order);
+  readonly findRun: NodeApi['findRun'] = (order) => this.#commands.findRun(order);
 
   readonly fileAction: NodeApi['fileAction'] = (order) => this.#files.fileAction(order);
   readonly fileChanges: NodeApi['fileChanges'] = (order) => this.#files.fileChanges(order);
