@@ -69,6 +69,8 @@ export interface CycleSteps<Result> {
   readonly mayPull: (result: Result) => boolean;
   readonly isReset?: boolean;
   readonly isPushed?: boolean;
+  /** False for what does not need it: without the files of the checkout a step would fail. */
+  readonly isSetUp?: boolean;
 }
 
 export async function runCycle<Result>(options: CycleOptions, steps: CycleSteps<Result>): Promise<CycleResult<Result>> {
@@ -146,12 +148,14 @@ async function cycleInside<Result>(
   const pushStart = performance.now();
   const push = sync === undefined || steps.isPushed === false ? null : await sync.push(sandbox, call);
   if (sync === undefined) await ensureDirectory(sandbox, definition.directory);
-  await ensureSetUp(sandbox, {
-    definition,
-    onStep: (step) => options.say(`Set-up: ${step}`),
-    onOutput: options.onSetUpOutput,
-    signal,
-  });
+  if (steps.isSetUp !== false) {
+    await ensureSetUp(sandbox, {
+      definition,
+      onStep: (step) => options.say(`Set-up: ${step}`),
+      onOutput: options.onSetUpOutput,
+      signal,
+    });
+  }
   const counted = await cache.withLock({}, async (lock) => lock.countExec(resolver.key, nowMs()));
   if (counted !== undefined && counted.execCount >= 2 && !counted.hintShown) {
     options.say(`Using ${sandbox.id} again, which keeps what earlier commands left. "atoll reset" makes a new one.`);

@@ -62,6 +62,7 @@ const definitionSchema = z.strictObject({
   setup: z.array(commandText).max(64).default([]),
   /** Of all steps together. */
   setupTimeout: duration.default(1_800_000),
+  /** Shown outside as previews, behind a token. */
   ports: z.array(port).max(32).default([]),
   background: z.record(backgroundName, backgroundSchema).default({}),
 });
@@ -70,7 +71,7 @@ export type BackgroundDefinition = z.output<typeof backgroundSchema>;
 export interface Definition extends z.output<typeof definitionSchema> {
   /** Of what only a new sandbox takes on. The rest counts from the next command on. */
   readonly hash: string;
-  /** Of the set-up steps and what they see. */
+  /** Of the set-up steps, what they see, and the ports. */
   readonly setupHash: string;
 }
 
@@ -106,11 +107,11 @@ export function parseDefinition(
     ...parsed.data,
     env: Object.assign({}, ...fromFiles, parsed.data.env) as Record<string, string>,
   };
-  const { template, limits, expires, setup, env, directory } = definition;
+  const { template, limits, expires, setup, env, directory, ports } = definition;
   return {
     ...definition,
     hash: shortHash('definition', JSON.stringify({ template, limits, expires })),
-    setupHash: shortHash('setup', JSON.stringify({ template, setup, env, directory })),
+    setupHash: shortHash('setup', JSON.stringify({ template, setup, env, directory, ports })),
   };
 }
 

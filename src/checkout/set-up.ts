@@ -1,5 +1,5 @@
 /**
- * The set-up steps of a definition, once per sandbox and content: a sandbox remembers the hash of what was done. A step that fails is recorded
+ * The set-up steps of a definition, and the previews of its ports, once per sandbox and content: a sandbox remembers the hash of what was done. A step that fails is recorded
  * too, with the end of what it said, so that whoever waits hears of it at once and nobody works in a half-made sandbox.
  */
 import { PlatformError } from '../protocol/index.ts';
@@ -22,7 +22,8 @@ export async function ensureSetUp(sandbox: Sandbox, options: SetUpOptions): Prom
   const { definition } = options;
   const state = readClientState(sandbox.metadata);
   if (state?.failure) throw setupFailed(state.failure);
-  if (definition.setup.length === 0 || state?.setup === definition.setupHash) return false;
+  const isEmpty = definition.setup.length === 0 && definition.ports.length === 0;
+  if (isEmpty || state?.setup === definition.setupHash) return false;
   const untilMs = performance.now() + definition.setupTimeout;
   for (const step of definition.setup) {
     const failure = await runStep(sandbox, step, { ...options, leftMs: Math.ceil(untilMs - performance.now()) });
@@ -30,6 +31,7 @@ export async function ensureSetUp(sandbox: Sandbox, options: SetUpOptions): Prom
     await sandbox.patchMetadata({ [metadataKeys.failure]: failureText(failure) });
     throw setupFailed(failure);
   }
+  for (const port of definition.ports) await sandbox.ports.expose(port);
   await sandbox.patchMetadata({ [metadataKeys.setup]: definition.setupHash });
   return true;
 }

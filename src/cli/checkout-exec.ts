@@ -69,6 +69,7 @@ export async function execInCheckout(
       isReset: options.reset ?? false,
       // What a command that still runs has changed is not to be overwritten.
       isPushed: options.attach === undefined,
+      isSetUp: options.attach === undefined,
     });
     await report(call, result);
   } catch (error) {

@@ -176,11 +176,13 @@ test(
   async () => {
     const project = await rig.repository('set-up');
     const define = (text: string) => writeFile(join(project, 'atoll.yml'), text);
-    await define('setup:\n  - echo done >> /tmp/steps\nenv: { GIVEN: yes }\n');
+    await define('setup:\n  - echo done >> /tmp/steps\nenv: { GIVEN: yes }\nports: [3456]\n');
     await rig.run(project, exec('--', 'true'));
     const again = await rig.run(project, exec('-c', 'cat /tmp/steps; echo $GIVEN'));
     expect(again.stdout).toBe('done\nyes\n');
     const before = (await rig.json<{ id: string }>(project, ['info'])).id;
+    const { exposed } = await (await platform.client.sandboxes.connect(before)).ports.list();
+    expect(exposed.map(({ port }) => port)).toEqual([3456]);
     await define('setup:\n  - echo done >> /tmp/steps\n  - echo broken thing; exit 5\n');
     const failed = await rig.run(project, exec('--', 'true'));
     expect(failed.code).toBe(73);

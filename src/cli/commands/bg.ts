@@ -72,6 +72,7 @@ function addStop(bg: Command, actions: Actions): void {
         const options = cycleOptions(call, checkout, { reason: `bg stop ${name}`, sync: undefined });
         const { result } = await runCycle(options, {
           mayPull: () => false,
+          isSetUp: false,
           run: ({ sandbox }) => stopBackground(sandbox, name),
         });
         if (!result) throw notThere(name);

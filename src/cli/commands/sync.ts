@@ -45,6 +45,7 @@ async function run(call: CommandCall<Options>, direction: 'push' | 'pull', paths
   const cycle = cycleOptions(call, checkout, { reason: `sync ${direction}`, sync: engine });
   const { sandboxId, result } = await runCycle(cycle, {
     isPushed: false,
+    isSetUp: false,
     mayPull: () => false,
     run: ({ sandbox, leaseToken, signal }) =>
       engine[direction](sandbox, { leaseToken, signal, dryRun, ...(paths.length > 0 && { paths }) }),

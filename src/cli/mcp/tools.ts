@@ -179,6 +179,7 @@ async function changing<Result>(
   const cycle = await runCycle(cycleOptions(call, checkout, { reason, sync: undefined, signal }), {
     run: change,
     mayPull: () => false,
+    isSetUp: false,
   });
   return cycle.result;
 }
