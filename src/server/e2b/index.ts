@@ -75,7 +75,7 @@ export class E2bApi {
     const sandboxes = new SandboxCalls(control, views);
     const lifecycle = new LifecycleCalls(control, views, sandboxes);
     const metrics = new MetricCalls(control, sandboxes, timers);
-    this.#routes = apiRoutes({ sandboxes, lifecycle, metrics, templates: new TemplateCalls(lifecycle) });
+    this.#routes = apiRoutes({ sandboxes, lifecycle, metrics, templates: new TemplateCalls(control, lifecycle) });
   }
 
   /** False: it is not E2B's. */
