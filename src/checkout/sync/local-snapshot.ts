@@ -39,6 +39,7 @@ interface Remembered {
   readonly excludes: string;
   readonly secretsPolicy: SecretsPolicy;
   readonly key: string;
+  readonly tree: string;
   readonly commit: string;
 }
 
@@ -74,7 +75,8 @@ export async function takeSnapshot(checkout: Checkout, options: SnapshotOptions)
   const patternsChanged =
     memory?.excludes !== checkout.excludes || changed.some((name) => /(^|\/)\.gitignore$/.test(name));
   if (!isFirst && (isIndexNew || patternsChanged)) await alignIgnored(checkout);
-  const tree = await gitLine(['write-tree'], shadowCall(checkout));
+  const isAsBefore = memory !== undefined && !isFirst && !isIndexNew && !patternsChanged && changed.length === 0;
+  const tree = isAsBefore ? memory.tree : await gitLine(['write-tree'], shadowCall(checkout));
   const indexTree = checkout.kind === 'plain' ? null : (index.tree ?? (head === null ? emptyTree : null));
   const key = [head, branch, indexTree, tree].join(' ');
   const commit = memory?.key === key ? memory.commit : await commitSnapshot(checkout, { head, indexTree, tree });
@@ -85,6 +87,7 @@ export async function takeSnapshot(checkout: Checkout, options: SnapshotOptions)
     excludes: checkout.excludes,
     secretsPolicy: options.secretsPolicy,
     key,
+    tree,
     commit,
   };
   await writeFile(memoryPath(checkout), JSON.stringify(next));
@@ -156,6 +159,8 @@ async function recordChanges(checkout: Checkout, options: SnapshotOptions, warni
   );
   if (wanted.length > 0) {
     const stdin = Buffer.concat(wanted.flatMap((name) => [nameBytes(name), Buffer.of(0)]));
+    // A kill after this must not leave an index that the memory does not know.
+    await rm(memoryPath(checkout), { force: true });
     const words = ['update-index', '--add', '--remove', '--replace', '-z', '--stdin'];
     await git(wanted.length > manyFiles ? [...onePack, ...words] : words, shadowCall(checkout, { stdin }));
   }
