@@ -5,7 +5,7 @@
 import { copyFile, link, lstat, rename, rm } from 'node:fs/promises';
 import { join } from 'node:path';
 import { PlatformError } from '../../protocol/index.ts';
-import { type Checkout, userCall } from './checkout.ts';
+import { type Checkout, shadowCall, userCall } from './checkout.ts';
 import { git, gitLine } from './git-process.ts';
 
 export interface BranchMove {
@@ -58,12 +58,13 @@ async function moveIndex(checkout: Checkout, move: BranchMove, staging: string):
   if (mine === undefined || locked === undefined || mine.ino !== locked.ino) {
     await rm(made, { force: true });
     await copyFile(index, made).catch(() => undefined);
+    // Through the shadow, so that no filter of the user's runs on what the sandbox wrote.
     const env = { GIT_INDEX_FILE: made };
     const { code } = await git(
       ['read-tree', '-i', '-m', move.indexFrom, move.indexTo],
-      userCall(checkout, { env, accept: [128] }),
+      shadowCall(checkout, { env, accept: [128] }),
     );
-    if (code !== 0) await gitLine(['read-tree', move.indexTo], userCall(checkout, { env }));
+    if (code !== 0) await gitLine(['read-tree', move.indexTo], shadowCall(checkout, { env }));
     await link(made, lock);
   }
   await rename(lock, index);

@@ -8,7 +8,7 @@
 import { existsSync } from 'node:fs';
 import { copyFile, lstat, readdir, readFile, rm, stat, writeFile } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
-import { type Checkout, shadowCall, stagingPrefix, userCall } from './checkout.ts';
+import { type Checkout, refused, shadowCall, stagingPrefix, userCall } from './checkout.ts';
 import { git, gitLine, nameBytes, nameText, zeroSeparated } from './git-process.ts';
 import { largeFilePointers } from './large-file-pointers.ts';
 import { checkLimits, type SizedPath } from './limits.ts';
@@ -39,6 +39,7 @@ interface Remembered {
   readonly excludes: string;
   readonly secretsPolicy: SecretsPolicy;
   readonly key: string;
+  readonly tree: string;
   readonly commit: string;
 }
 
@@ -74,7 +75,8 @@ export async function takeSnapshot(checkout: Checkout, options: SnapshotOptions)
   const patternsChanged =
     memory?.excludes !== checkout.excludes || changed.some((name) => /(^|\/)\.gitignore$/.test(name));
   if (!isFirst && (isIndexNew || patternsChanged)) await alignIgnored(checkout);
-  const tree = await gitLine(['write-tree'], shadowCall(checkout));
+  const isAsBefore = memory !== undefined && !isFirst && !isIndexNew && !patternsChanged && changed.length === 0;
+  const tree = isAsBefore ? memory.tree : await gitLine(['write-tree'], shadowCall(checkout));
   const indexTree = checkout.kind === 'plain' ? null : (index.tree ?? (head === null ? emptyTree : null));
   const key = [head, branch, indexTree, tree].join(' ');
   const commit = memory?.key === key ? memory.commit : await commitSnapshot(checkout, { head, indexTree, tree });
@@ -85,6 +87,7 @@ export async function takeSnapshot(checkout: Checkout, options: SnapshotOptions)
     excludes: checkout.excludes,
     secretsPolicy: options.secretsPolicy,
     key,
+    tree,
     commit,
   };
   await writeFile(memoryPath(checkout), JSON.stringify(next));
@@ -115,17 +118,20 @@ async function stagedTree(checkout: Checkout, memory: Remembered | undefined) {
   const copy = join(checkout.shadow, 'user-index');
   await rm(`${copy}.lock`, { force: true });
   await copyFile(path, copy);
-  const objects = join(checkout.commonDirectory ?? '', 'objects');
-  const env = {
-    GIT_INDEX_FILE: copy,
-    GIT_OBJECT_DIRECTORY: join(checkout.shadow, 'objects'),
-    GIT_ALTERNATE_OBJECT_DIRECTORIES: objects,
-  };
-  const { code, stdout } = await git(['write-tree'], userCall(checkout, { env, accept: [128] }));
+  await copySharedIndex(checkout);
+  // Through the shadow: where git writes an index it may look at files again, and the user's filters must not run on them.
+  const call = shadowCall(checkout, { env: { GIT_INDEX_FILE: copy }, accept: [128] });
+  const { code, stdout } = await git(['write-tree'], call);
   if (code === 0) return { tree: stdout.toString().trim(), stamp, isUnmerged: false };
-  const unmerged = await git(['ls-files', '-z', '--unmerged'], userCall(checkout, { env }));
-  if (unmerged.stdout.length === 0) await git(['write-tree'], userCall(checkout, { env })); // Fails again, and says why.
+  const unmerged = await git(['ls-files', '-z', '--unmerged'], call);
+  if (unmerged.stdout.length === 0) throw refused('The index of the repository cannot be read.');
   return { tree: null, stamp, isUnmerged: true };
+}
+
+/** A split index has its other part beside it. */
+async function copySharedIndex({ gitDirectory = '', shadow }: Checkout): Promise<void> {
+  const names = (await readdir(gitDirectory)).filter((name) => name.startsWith('sharedindex.'));
+  for (const name of names) await copyFile(join(gitDirectory, name), join(shadow, name));
 }
 
 /** Takes what differs from our index into it, and answers the names. */
@@ -156,6 +162,8 @@ async function recordChanges(checkout: Checkout, options: SnapshotOptions, warni
   );
   if (wanted.length > 0) {
     const stdin = Buffer.concat(wanted.flatMap((name) => [nameBytes(name), Buffer.of(0)]));
+    // A kill after this must not leave an index that the memory does not know.
+    await rm(memoryPath(checkout), { force: true });
     const words = ['update-index', '--add', '--remove', '--replace', '-z', '--stdin'];
     await git(wanted.length > manyFiles ? [...onePack, ...words] : words, shadowCall(checkout, { stdin }));
   }

@@ -75,7 +75,7 @@ export async function pullLocked(checkout: Checkout, sandbox: Sandbox, options: 
 }
 
 async function ask(checkout: Checkout, side: SandboxSide, record: SyncRecord | undefined): Promise<SandboxAnswer> {
-  const { head } = await headOf(checkout);
+  const head = record === undefined ? (await headOf(checkout)).head : null;
   const haves = [record?.pushed, record?.seen === record?.base ? undefined : record?.seen, head].filter(
     (id) => id != null,
   );

@@ -29,7 +29,8 @@ take_changed() { rm -f "$G/index.lock"; sg -c "core.bigFileThreshold=$MANY" upda
 snapshot() {
   rm -f "$G/index.lock"
   sg ls-files -z -o -m -d --exclude-standard > "$D/changed" || fail snapshot
-  MANY=512m; [ "$(wc -c < "$D/changed")" -lt 20000 ] || MANY=1
+  MANY=512m
+  if [ -s "$D/changed" ] && [ "$(wc -c < "$D/changed")" -gt 20000 ]; then MANY=1; fi
   if [ -s "$D/changed" ] && ! take_changed; then
     # Where a file became a directory, what was there has to go before what is there comes.
     { sg ls-files -z -m -d && sg ls-files -z -o --exclude-standard; } > "$D/changed" || fail snapshot
@@ -94,6 +95,15 @@ shift 9
 FORCE=$1 SHALLOW=$2 PACK=$3
 if [ "$PUSHED" != none ] && [ "$(saved pushed)" != "$PUSHED" ]; then fail stale; fi
 if [ "$PUSHED" = none ] && [ -f "$D/pushed" ] && [ "$FORCE" != force ]; then fail stale; fi
+# Nothing new here and nothing new there: a look is enough.
+if [ "$PUSHED" = "$C" ] && [ "$SEENTREE" = "$(saved tree)" ] && [ ! -f "$D/applying" ] && { [ "$KIND" != git ] || [ -f "$W/.git/HEAD" ]; }; then
+  printf '/.git\\n%s' "$EXCL" > "$G/info/exclude"
+  snapshot
+  if [ "$S" = "$SEENTREE" ] && [ "$(head_of)" = "$SEENHEAD" ]; then
+    printf 'base %s\\ntree %s\\nhead %s\\napplied 0\\nhealed 0\\n\\n' "$(saved base)" "$S" "$SEENHEAD"
+    exit 0
+  fi
+fi
 ensure "$EXCL"
 if [ "$SHALLOW" != none ]; then printf '%s\\n' $SHALLOW > "$G/shallow"; [ "$KIND" = git ] && cp "$G/shallow" "$W/.git/shallow"; else rm -f "$G/shallow" "$W/.git/shallow"; fi
 if [ "$PACK" = - ]; then PACK=$D/pack.in; cat > "$PACK"; fi
