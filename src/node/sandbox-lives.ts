@@ -58,10 +58,10 @@ export class SandboxLives {
     return await this.#storage.whileBeginning(limits, () => this.beginOn(record, { directory, own }));
   }
 
-  /** The same on files that are not in the storage. */
+  /** Without `own` it writes to its directory, and not to the storage. */
   async beginOn(
     record: LifeRecord,
-    { directory, own }: { readonly directory: string; readonly own: Trees & { readonly directory: string } },
+    { directory, own }: { readonly directory: string; readonly own?: Trees & { readonly directory: string } },
   ): Promise<InitClient> {
     const { sandboxId } = record.mark;
     const group = await this.#cgroups.make(sandboxId, record.spec.limits);
@@ -72,9 +72,9 @@ export class SandboxLives {
         ...group,
         id: sandboxId,
         directory,
-        writable: own.directory,
-        layers: [...own.layers, ...record.layers.map((name) => join(this.#paths.layers, name))],
-        usrLayers: [...own.usrLayers, ...record.usrLayers],
+        ...(own !== undefined && { writable: own.directory }),
+        layers: [...(own?.layers ?? []), ...record.layers.map((name) => join(this.#paths.layers, name))],
+        usrLayers: [...(own?.usrLayers ?? []), ...record.usrLayers],
         uidBase: uidBaseOf(record.slot),
         deadlineBootMs: initDeadlineOf(record),
         generation: record.generation,

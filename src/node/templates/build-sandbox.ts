@@ -65,8 +65,7 @@ export class BuildSandbox {
     const sandbox = new BuildSandbox(parts);
     try {
       await makeSandboxDirectory(sandbox.directory);
-      const parts = ['upper', 'work', 'usr-upper', 'usr-work'];
-      await Promise.all(parts.map((name) => mkdir(join(sandbox.directory, name), { mode: 0o755 })));
+      await mkdir(sandbox.tree, { mode: 0o755 });
       await prepareNames(sandbox.directory);
       return sandbox;
     } catch (error) {
@@ -121,8 +120,7 @@ export class BuildSandbox {
       bootId: clock.bootId,
       life: { kind: 'running' },
     };
-    const own = { directory: this.directory, layers: [], usrLayers: [] };
-    this.#client = await lives.beginOn(record, { directory: this.directory, own });
+    this.#client = await lives.beginOn(record, { directory: this.directory });
   }
 
   async run(
