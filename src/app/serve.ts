@@ -108,8 +108,8 @@ async function open(options: ServeOptions, closing: Closing): Promise<RunningSer
     ...previewOption(options),
     ...(await tlsOption(options)),
   });
-  const { url } = await listen(server, options);
   closing.add(() => server.close());
+  const { url } = await listen(server, options);
   await directory.writeServer(url);
   logger.info('serving', { url, dataDirectory: directory.path });
   return { url, keyFile, close: () => closing.run() };

@@ -41,12 +41,22 @@ function describeRecords(database: () => TestDatabase): void {
 
   test('every kind of state is kept', async () => {
     const store = await database().open();
+    const paused = { kind: 'paused', mode: 'memory', reason: 'expired', atMs: 1, leftMs: 3 } as const;
     const states: SandboxRecord['state'][] = [
       { kind: 'creating', untilMs: 1 },
       { kind: 'running' },
       { kind: 'stopping', reason: 'requested', untilMs: 1 },
       { kind: 'stopped', reason: 'lost', atMs: 1 },
       { kind: 'starting', previous: 'crashed', untilMs: 1 },
+      { kind: 'pausing', mode: 'files', expiresAtMs: 2, untilMs: 1 },
+      paused,
+      { kind: 'resuming', paused, untilMs: 1 },
+      {
+        kind: 'restoring',
+        checkpointId: newId('checkpoint'),
+        before: { state: paused, generation: 2, expiresAtMs: null },
+        untilMs: 1,
+      },
       { kind: 'deleting', untilMs: 1 },
       { kind: 'failed', why: 'no template' },
     ];
