@@ -155,23 +155,35 @@ static int quota_item(int directory, uint64_t id, uint32_t type, void *item, siz
 	return 0;
 }
 
-/* Bytes it refers to, bytes that only it refers to, and its limit (0: none); as of a sync that is done first. */
-int layer_quota_usage(char *const *arguments, size_t count, char result[LAYER_RESULT_MAX])
+static int quota_of(const char *path, bool sync, char result[LAYER_RESULT_MAX])
 {
-	(void)count;
 	struct btrfs_qgroup_info_item used;
 	struct btrfs_qgroup_limit_item limit;
-	int directory = open(arguments[0], DIRECTORY_FLAGS);
+	int directory = open(path, DIRECTORY_FLAGS);
 	uint64_t id;
 	if (directory < 0 || !is_btrfs(directory) || subvolume_id(directory, &id) < 0)
-		return layer_say("cannot open the subvolume %.150s", arguments[0]);
-	if (ioctl(directory, BTRFS_IOC_SYNC) < 0)
-		return layer_say("cannot sync %.150s", arguments[0]);
+		return layer_say("cannot open the subvolume %.150s", path);
+	if (sync && ioctl(directory, BTRFS_IOC_SYNC) < 0)
+		return layer_say("cannot sync %.150s", path);
 	if (quota_item(directory, id, BTRFS_QGROUP_INFO_KEY, &used, sizeof(used)) < 0 ||
 	    quota_item(directory, id, BTRFS_QGROUP_LIMIT_KEY, &limit, sizeof(limit)) < 0)
-		return layer_say("cannot read the quota of %.150s", arguments[0]);
+		return layer_say("cannot read the quota of %.150s", path);
 	uint64_t most = (limit.flags & BTRFS_QGROUP_LIMIT_MAX_RFER) != 0 ? limit.max_rfer : 0;
 	snprintf(result, LAYER_RESULT_MAX, "%llu %llu %llu", (unsigned long long)used.rfer, (unsigned long long)used.excl,
 		 (unsigned long long)most);
 	return 0;
+}
+
+/* Bytes it refers to, bytes that only it refers to, and its limit (0: none); as of a sync that is done first. */
+int layer_quota_usage(char *const *arguments, size_t count, char result[LAYER_RESULT_MAX])
+{
+	(void)count;
+	return quota_of(arguments[0], true, result);
+}
+
+/* The same as it was last written: of a snapshot, which nobody writes to, that is enough. */
+int layer_quota_known(char *const *arguments, size_t count, char result[LAYER_RESULT_MAX])
+{
+	(void)count;
+	return quota_of(arguments[0], false, result);
 }

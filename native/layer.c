@@ -43,6 +43,7 @@ static const struct operation {
 	{ "quota-on", 1, 0, false, layer_quota_on },
 	{ "quota-limit", 1, 1, false, layer_quota_limit },
 	{ "quota-usage", 1, 0, false, layer_quota_usage },
+	{ "quota-known", 1, 0, false, layer_quota_known },
 	{ "pool-allocate", 1, 1, false, layer_pool_allocate },
 	{ "pool-mount", 2, 0, false, layer_pool_mount },
 	{ "pool-grow", 2, 1, false, layer_pool_grow },

@@ -81,8 +81,10 @@ export class LayerOperations {
     await this.#spawner.layer('quota-limit', path, String(limitBytes));
   }
 
-  async quotaOf(path: string): Promise<SubvolumeQuota> {
-    const [bytes, exclusiveBytes, limitBytes] = numbersIn(await this.#spawner.layer('quota-usage', path), 3);
+  /** `isFixed`: nobody writes to it, so what was written last is right, and nothing is synced first. */
+  async quotaOf(path: string, options: { readonly isFixed: boolean }): Promise<SubvolumeQuota> {
+    const operation = options.isFixed ? 'quota-known' : 'quota-usage';
+    const [bytes, exclusiveBytes, limitBytes] = numbersIn(await this.#spawner.layer(operation, path), 3);
     return { bytes: bytes!, exclusiveBytes: exclusiveBytes!, limitBytes: limitBytes! };
   }
 

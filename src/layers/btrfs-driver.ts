@@ -71,8 +71,8 @@ export class BtrfsDriver implements LayerDriver {
     await this.#operations.removeTree(path);
   }
 
-  async usageOf(path: string): Promise<Usage> {
-    const { bytes, exclusiveBytes, limitBytes } = await this.#operations.quotaOf(path);
+  async usageOf(path: string, options: { readonly isFixed: boolean }): Promise<Usage> {
+    const { bytes, exclusiveBytes, limitBytes } = await this.#operations.quotaOf(path, options);
     return { bytes, exclusiveBytes, limitBytes: limitBytes === 0 ? undefined : limitBytes };
   }
 

@@ -26,7 +26,7 @@ export interface LayerDriver {
   build(path: string, fill: (directory: string) => Promise<void>): Promise<void>;
   /** Removes a directory of the store with whatever it holds; one that is not there is removed. */
   remove(path: string): Promise<void>;
-  usageOf(path: string): Promise<Usage>;
+  usageOf(path: string, options: { readonly isFixed: boolean }): Promise<Usage>;
   setLimit(path: string, limitBytes: number): Promise<void>;
   maintain(): Promise<void>;
   /** `isUnused`: nothing in it is written to by anybody. */

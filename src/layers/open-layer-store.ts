@@ -53,7 +53,10 @@ async function chooseKind(options: OpenLayerStoreOptions): Promise<StorageKind> 
     throw error;
   });
   if (text !== undefined) return choiceSchema.parse(JSON.parse(text)).kind;
-  const found = options.kind === undefined ? await probeStorage({ directory, operations }) : undefined;
+  const found =
+    options.kind === undefined
+      ? await probeStorage({ directory, operations, poolBytes: options.poolSizes?.initialBytes })
+      : undefined;
   if (found !== undefined) log.info('The storage of layers is chosen.', { kind: found.kind, reason: found.reason });
   const kind = options.kind ?? found!.kind;
   await writeFileDurably(file, `${JSON.stringify({ format: 1, kind })}\n`);

@@ -2,10 +2,10 @@
  * Finds out what the storage of layers can stand on, by trying it: a kernel that lists btrfs and a loop device that is there prove nothing.
  * Nothing is left of it.
  */
-import { mkdir } from 'node:fs/promises';
+import { mkdir, statfs } from 'node:fs/promises';
 import { join } from 'node:path';
 import type { LayerOperations } from '../isolation/index.ts';
-import { makeBtrfs } from './loop-pool.ts';
+import { defaultPoolSizes, makeBtrfs } from './loop-pool.ts';
 
 export type StorageKind = 'subvolumes' | 'pool' | 'directories';
 
@@ -22,15 +22,17 @@ const probeImageBytes = 160 * 1024 ** 2;
 export async function probeStorage(options: {
   readonly directory: string;
   readonly operations: LayerOperations;
+  /** What a pool would set aside at first. */
+  readonly poolBytes?: number | undefined;
 }): Promise<StorageFinding> {
-  const { directory, operations } = options;
+  const { directory, operations, poolBytes = defaultPoolSizes.initialBytes } = options;
   const place = join(directory, 'probe');
   await clear(place, operations);
   await mkdir(place, { mode: 0o700 });
   try {
     const inPlace = await attempt(() => trySubvolumes(place, operations));
     if (inPlace === undefined) return { kind: 'subvolumes', reason: '' };
-    const inPool = await attempt(() => tryPool(place, operations));
+    const inPool = await attempt(() => tryPool(place, operations, poolBytes));
     if (inPool === undefined) return { kind: 'pool', reason: '' };
     return { kind: 'directories', reason: inPool };
   } finally {
@@ -57,7 +59,13 @@ async function trySubvolumes(directory: string, operations: LayerOperations): Pr
   await operations.dropSubvolume(from);
 }
 
-async function tryPool(place: string, operations: LayerOperations): Promise<void> {
+/** A pool is worth it where as much as it sets aside is left to the rest. */
+async function tryPool(place: string, operations: LayerOperations, poolBytes: number): Promise<void> {
+  const { bavail, bsize } = await statfs(place);
+  if (bavail * bsize < 2 * poolBytes) {
+    const [free, wanted] = [bavail * bsize, poolBytes].map((bytes) => (bytes / 1024 ** 3).toFixed(1));
+    throw new Error(`${free} GiB are free, and a pool begins with ${wanted} GiB`);
+  }
   const [image, point] = [join(place, 'image'), join(place, 'point')];
   await mkdir(point, { mode: 0o700 });
   await operations.allocatePool(image, probeImageBytes);

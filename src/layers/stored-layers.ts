@@ -228,9 +228,12 @@ export class StoredLayers implements LayerStore {
   }
 
   async usageOf(id: WritableId | LayerId): Promise<Usage> {
-    if (isId('writable', id)) return await this.#options.driver.usageOf(dataOf(this.#paths.writable(this.#get(id).id)));
+    const { driver } = this.#options;
+    if (isId('writable', id)) {
+      return await driver.usageOf(dataOf(this.#paths.writable(this.#get(id).id)), { isFixed: false });
+    }
     if (!this.#layers.has(id)) throw notFound(id);
-    return await this.#options.driver.usageOf(dataOf(this.#paths.layer(id)));
+    return await driver.usageOf(dataOf(this.#paths.layer(id)), { isFixed: true });
   }
 
   async setLimit(id: WritableId, limitBytes: number): Promise<void> {
