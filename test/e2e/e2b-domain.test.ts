@@ -11,7 +11,9 @@ const run = promisify(execFile);
 const limitMs = 180_000;
 const domain = 'atoll.test';
 
-test('with a domain and a certificate the SDK needs nothing but the domain', { timeout: limitMs }, async () => {
+test('with a domain and a certificate the SDK needs nothing but the domain, whatever it does', {
+  timeout: limitMs,
+}, async () => {
   const directory = await mkdtemp(join(tmpdir(), 'atoll-tls-'));
   let platform: Platform | undefined;
   try {
@@ -43,6 +45,13 @@ test('with a domain and a certificate the SDK needs nothing but the domain', { t
       isRunningAfter: false,
     });
     expect(seen).toMatchObject({ unheard: { status: 502, body: { code: 502, port: 8_123 } } });
+    expect(seen).toMatchObject({
+      walked: {
+        ...{ uploaded: 'sent', connected: true, listed: [1, 1], echoed: 'typed', stopped: true, screen: 'size 101' },
+        ...{ watched: expect.arrayContaining(['write file']), currentBranch: 'main', state: 'paused' },
+        ...{ forked: 'by domain', kept: 'by domain', metrics: 1, isBroken: true, metadata: { owner: 'me' } },
+      },
+    });
   } finally {
     await platform?.close();
     await rm(directory, { recursive: true, force: true });
