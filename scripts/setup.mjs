@@ -61,6 +61,7 @@ const testPackages = [
   { name: 'procps', program: 'top', why: 'a full-screen program that tests run in a terminal' },
   { name: 'umoci', program: 'umoci', why: 'tests compare the trees of images with those that it unpacks' },
   { name: 'skopeo', program: 'skopeo', why: 'tests take images in every form that it writes' },
+  { name: 'openssl', program: 'openssl', why: 'tests serve TLS with certificates that it makes' },
   { name: 'gnupg', program: 'gpg', why: 'tests sign a repository of packages with it' },
   { name: 'curl', program: 'curl', why: 'tests build the template base from packages that are installed here' },
   { name: 'git', program: 'git', why: 'tests build the template base from packages that are installed here' },

@@ -1,4 +1,7 @@
-/** What a push and a pull would carry now. Changes nothing on either side, and needs no lease. */
+/**
+ * What a push and a pull would carry now. No file of either side changes, except that an apply which was cut short is finished first; the look
+ * into the sandbox is a command there, so it needs the lease like any other.
+ */
 import type { Sandbox } from '../../sdk/index.ts';
 import type { Checkout } from './checkout.ts';
 import { withCheckoutLock } from './checkout-lock.ts';
