@@ -5,6 +5,9 @@
  * request: `never` (it would be refused again), `backoff` (nothing was changed, later it may pass), `unknown` (it may or
  * may not have taken effect: repeat it under the same idempotency key, or look first).
  */
+import { planErrors } from './plan-errors.ts';
+import { workspaceErrors } from './workspace-errors.ts';
+
 export interface ErrorSpec {
   readonly status: number;
   readonly retry: 'never' | 'backoff' | 'unknown';
@@ -12,6 +15,8 @@ export interface ErrorSpec {
 }
 
 export const errorCatalog = {
+  ...workspaceErrors,
+  ...planErrors,
   invalid_request: { status: 400, retry: 'never', meaning: 'The request does not match its schema.' },
   invalid_command: { status: 400, retry: 'never', meaning: 'The command is empty or cannot be one.' },
   cwd_not_usable: {

@@ -29,6 +29,10 @@ export const idPrefixes = {
   template: 'tpl',
   build: 'bld',
   context: 'ctx',
+  workspace: 'wsp',
+  plan: 'pln',
+  planCommit: 'cmt',
+  apply: 'apl',
 } as const;
 
 export type IdKind = keyof typeof idPrefixes;
@@ -52,6 +56,10 @@ export type BackupId = Id<'backup'>;
 export type TemplateId = Id<'template'>;
 export type BuildId = Id<'build'>;
 export type ContextId = Id<'context'>;
+export type WorkspaceId = Id<'workspace'>;
+export type PlanId = Id<'plan'>;
+export type PlanCommitId = Id<'planCommit'>;
+export type ApplyId = Id<'apply'>;
 
 const alphabet = 'abcdefghijklmnopqrstuvwxyz0123456789';
 const randomPartLength = 20;

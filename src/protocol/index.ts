@@ -3,6 +3,7 @@ export { addressRange, isWithin, rangeText } from './address-ranges.ts';
 export type { ErrorBody, ErrorCode, ErrorSpec, PlatformErrorOptions } from './errors.ts';
 export { errorCatalog, isErrorCode, isPlatformError, PlatformError } from './errors.ts';
 export type {
+  ApplyId,
   BackupId,
   BuildId,
   CheckpointId,
@@ -14,6 +15,8 @@ export type {
   LeaseId,
   NodeId,
   OperationId,
+  PlanCommitId,
+  PlanId,
   ProcessId,
   RandomSource,
   RequestId,
@@ -25,6 +28,7 @@ export type {
   TokenId,
   UserId,
   WebhookId,
+  WorkspaceId,
   WritableId,
 } from './ids.ts';
 export { idPrefixes, idSchema, isId, newId, systemRandom } from './ids.ts';
@@ -152,6 +156,23 @@ export type {
   TerminalTarget,
   WriteTerminalOrder,
 } from './node-terminals.ts';
+export type {
+  ChangeCounts,
+  CollectedTree,
+  CollectOrder,
+  CommitAuthor,
+  CommitTreeOrder,
+  ConflictSide,
+  GitObjectId,
+  ImportSource,
+  MergeOutcome,
+  NodeWorkspaces,
+  RemoteOrder,
+  WorkspaceCommit,
+  WorkspaceConflict,
+  WorkspaceFileChange,
+  WorkspaceOrder,
+} from './node-workspaces.ts';
 export type {
   AnyRoute,
   BodyInputOf,
