@@ -19,6 +19,7 @@ export class BtrfsDriver implements LayerDriver {
   readonly hasQuotas = true;
   readonly movesContent = false;
   readonly forksBy = 'content';
+  readonly isTransactional = true;
   readonly #operations: LayerOperations;
   /** Absent where the data directory itself is on btrfs. */
   readonly #pool: LoopPool | undefined;

@@ -15,6 +15,7 @@ export class DirectoryDriver implements LayerDriver {
   readonly hasQuotas = false;
   readonly movesContent = true;
   readonly forksBy = 'stack';
+  readonly isTransactional = false;
   readonly liveFreeze: LiveFreeze;
   readonly #operations: LayerOperations;
 

@@ -18,6 +18,13 @@ export interface LayerDriver {
    */
   readonly forksBy: ForkKind;
 
+  /**
+   * `freeze`, and `makeWritable` of a layer, are one step each, after which everything that was changed before is on disk too, and no later
+   * change gets there before an earlier one. So a place has its name from the beginning and is whole when its files are there, and a
+   * removal needs no sync. The space that it frees comes back later anyway, so nobody waits for the end of it.
+   */
+  readonly isTransactional: boolean;
+
   /** Makes the files of a writable layer at `path`, for a fork of the layer whose files are at `from`. */
   makeWritable(path: string, from: string | undefined): Promise<void>;
   /** Makes what is in the writable `from` an immutable copy at `to`, of one instant if nobody writes meanwhile. On disk when it returns. */

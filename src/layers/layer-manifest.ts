@@ -53,6 +53,11 @@ export async function readManifest(directory: string, id: string): Promise<Layer
   return manifest;
 }
 
+/** The first record of one that nobody sees yet. */
+export async function describeWritable(directory: string, record: WritableRecord): Promise<void> {
+  await writeFile(join(directory, recordName), withDigest(record), { mode: 0o600, flush: true });
+}
+
 export async function writeRecord(directory: string, record: WritableRecord): Promise<void> {
   await writeFileDurably(join(directory, recordName), withDigest(record));
 }

@@ -8,13 +8,14 @@
  */
 import { mkdir, readdir, rename } from 'node:fs/promises';
 import { join } from 'node:path';
-import { type Clock, type FaultPoints, KeyedMutex, type Logger, syncDirectory } from '../base/index.ts';
+import { AtMost, type Clock, type FaultPoints, KeyedMutex, type Logger, syncDirectory } from '../base/index.ts';
 import type { LayerOperations } from '../isolation/index.ts';
 import { isId, type LayerId, newId, PlatformError, type WritableId } from '../protocol/index.ts';
 import { type ContentMoveParts, moveContent } from './content-move.ts';
 import { exists } from './layer-data.ts';
 import { type LayerDriver, treeNames } from './layer-driver.ts';
 import {
+  describeWritable,
   type LayerManifest,
   newManifest,
   newRecord,
@@ -42,6 +43,17 @@ export interface StoredLayersOptions {
   readonly log: Logger;
 }
 
+/** So many may lie in the trash before whoever removes one more waits. */
+const emptyingMax = 64;
+
+const cannotOpen = 'a writable layer cannot be made';
+const cannotMake = 'a layer cannot be made';
+
+interface WritableOrigin {
+  readonly from: LayerId | undefined;
+  readonly limitBytes: number | undefined;
+}
+
 type NewLayer = Pick<LayerManifest, 'base' | 'parents' | 'flattens'>;
 
 export class StoredLayers implements LayerStore {
@@ -53,6 +65,8 @@ export class StoredLayers implements LayerStore {
   readonly #opening = new Set<readonly LayerId[]>();
   /** Guards the directory and the record of one writable layer. Rank 5. */
   readonly #writableLock = new KeyedMutex<WritableId>();
+  /** What is in the trash goes one after another: each takes the file system for itself for a moment. */
+  readonly #emptying = new AtMost(1);
 
   private constructor(options: StoredLayersOptions, paths: LayerPaths, found: RecoveredStore) {
     this.#options = options;
@@ -109,15 +123,8 @@ export class StoredLayers implements LayerStore {
       }
       const parents = driver.forksBy === 'stack' ? stack : stack.slice(1);
       const record = newRecord({ id: newId('writable'), base, parents });
-      const directory = this.#paths.unfinished(record.id);
-      await this.#making(directory, 'a writable layer cannot be made', async () => {
-        await driver.makeWritable(dataOf(directory), from && dataOf(this.#paths.layer(from)));
-        if (limitBytes !== undefined) await driver.setLimit(dataOf(directory), limitBytes);
-        await writeRecord(directory, record);
-        await faults.hit('layers-open-made');
-        await rename(directory, this.#paths.writable(record.id));
-        await syncDirectory(this.#paths.writables);
-      });
+      if (from !== undefined && driver.isTransactional) await this.#branch(record, { from, limitBytes });
+      else await this.#makeWritable(record, { from, limitBytes });
       this.#writables.set(record.id, record);
       await faults.hit('layers-open-named');
       return this.#view(record);
@@ -149,7 +156,9 @@ export class StoredLayers implements LayerStore {
       const from = dataOf(this.#paths.writable(id));
       const { base, parents } = record;
       if (!options.isInUse && driver.movesContent) return await this.#moveDown(record);
-      return await this.#makeLayer({ base, parents, flattens: null }, (to) => driver.freeze({ from, to }));
+      const content = { base, parents, flattens: null };
+      if (driver.isTransactional) return await this.#snapshot(content, from);
+      return await this.#makeLayer(content, (to) => driver.freeze({ from, to }));
     });
   }
 
@@ -265,8 +274,51 @@ export class StoredLayers implements LayerStore {
     return (await readdir(this.#paths.quarantine)).sort();
   }
 
+  async emptied(): Promise<void> {
+    await this.#emptying.run(async () => {});
+  }
+
   async close(): Promise<void> {
+    await this.emptied();
     await this.#options.driver.close({ isUnused: this.#writables.size === 0 });
+  }
+
+  async #makeWritable({ id, ...rest }: WritableRecord, { from, limitBytes }: WritableOrigin): Promise<void> {
+    const { driver, faults } = this.#options;
+    const directory = this.#paths.unfinished(id);
+    await this.#making(directory, cannotOpen, async () => {
+      await driver.makeWritable(dataOf(directory), from && dataOf(this.#paths.layer(from)));
+      if (limitBytes !== undefined) await driver.setLimit(dataOf(directory), limitBytes);
+      await writeRecord(directory, { id, ...rest });
+      await faults.hit('layers-open-made');
+      await rename(directory, this.#paths.writable(id));
+      await syncDirectory(this.#paths.writables);
+    });
+  }
+
+  /** Whole, and on disk, with its last step but for the limit, which is set again whenever a life begins. */
+  async #branch(record: WritableRecord, { from, limitBytes }: WritableOrigin): Promise<void> {
+    const { driver, faults } = this.#options;
+    const directory = this.#paths.writable(record.id);
+    await this.#making(directory, cannotOpen, async () => {
+      await describeWritable(directory, record);
+      await faults.hit('layers-open-made');
+      await driver.makeWritable(dataOf(directory), from && dataOf(this.#paths.layer(from)));
+      if (limitBytes !== undefined) await driver.setLimit(dataOf(directory), limitBytes);
+    });
+  }
+
+  /** Of what `from` holds now; whole, and on disk, with the last step. */
+  async #snapshot(content: NewLayer, from: string): Promise<Layer> {
+    const { driver, faults } = this.#options;
+    const manifest = this.#manifestOf(content);
+    const directory = this.#paths.layer(manifest.id);
+    await this.#making(directory, cannotMake, async () => {
+      await writeManifest(directory, manifest);
+      await faults.hit('layers-make-described');
+      await driver.freeze({ from, to: dataOf(directory) });
+    });
+    return await this.#named(manifest);
   }
 
   /** What the layer is made of comes from `fill`; it is visible when the rename is done. */
@@ -274,7 +326,7 @@ export class StoredLayers implements LayerStore {
     const { faults } = this.#options;
     const manifest = this.#manifestOf(content);
     const directory = this.#paths.unfinished(manifest.id);
-    await this.#making(directory, 'a layer cannot be made', async () => {
+    await this.#making(directory, cannotMake, async () => {
       await writeManifest(directory, manifest);
       await faults.hit('layers-make-described');
       await fill(dataOf(directory));
@@ -283,9 +335,7 @@ export class StoredLayers implements LayerStore {
       await rename(directory, this.#paths.layer(manifest.id));
       await syncDirectory(this.#paths.layers);
     });
-    this.#layers.set(manifest.id, manifest);
-    await faults.hit('layers-make-named');
-    return layerView(manifest);
+    return await this.#named(manifest);
   }
 
   /** The content of a writable layer that nobody uses becomes the uppermost layer under it. */
@@ -294,12 +344,16 @@ export class StoredLayers implements LayerStore {
     const manifest = this.#manifestOf({ base, parents, flattens: null });
     const directory = this.#paths.unfinished(manifest.id);
     const parts: ContentMoveParts = { ...this.#options, paths: this.#paths };
-    await this.#making(directory, 'a layer cannot be made', async () => {
+    await this.#making(directory, cannotMake, async () => {
       await writeManifest(directory, manifest);
       await this.#options.faults.hit('layers-make-described');
       const moved = await moveContent(parts, record, manifest.id);
       this.#writables.set(record.id, moved);
     });
+    return await this.#named(manifest);
+  }
+
+  async #named(manifest: LayerManifest): Promise<Layer> {
     this.#layers.set(manifest.id, manifest);
     await this.#options.faults.hit('layers-make-named');
     return layerView(manifest);
@@ -335,14 +389,18 @@ export class StoredLayers implements LayerStore {
     const removed = this.#paths.removed(id);
     try {
       await rename(path, removed);
-      await syncDirectory(this.#paths.trash);
+      if (!driver.isTransactional) await syncDirectory(this.#paths.trash);
     } catch (error) {
       if (!(await exists(removed))) throw asStorageError(error, `${id} cannot be removed`);
     }
     await faults.hit('layers-remove-renamed');
-    await driver.remove(removed).catch((error: unknown) => {
-      log.error('Something removed is left until the storage is opened again.', { id, error });
-    });
+    const empty = () =>
+      driver.remove(removed).catch((error: unknown) => {
+        log.error('Something removed is left until the storage is opened again.', { id, error });
+      });
+    if (!driver.isTransactional) return await empty();
+    const emptied = this.#emptying.run(empty);
+    if (this.#emptying.size > emptyingMax) await emptied;
   }
 
   /** The stack counts as used until the work is done. */
