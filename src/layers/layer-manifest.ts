@@ -38,6 +38,8 @@ const recordSchema = z.strictObject({
   parents,
   /** Its content is on its way to become this layer. */
   movingTo: idSchema('layer').nullable(),
+  /** What it began with, where that is counted by who wrote it. */
+  foreignBytes: z.int().nonnegative().optional(),
 });
 export type WritableRecord = z.infer<typeof recordSchema>;
 
@@ -68,7 +70,9 @@ export async function readRecord(directory: string, id: string): Promise<Writabl
   return record;
 }
 
-export const newRecord = (fields: Pick<WritableRecord, 'id' | 'base' | 'parents'>): WritableRecord => ({
+export const newRecord = (
+  fields: Pick<WritableRecord, 'id' | 'base' | 'parents' | 'foreignBytes'>,
+): WritableRecord => ({
   format,
   ...fields,
   movingTo: null,

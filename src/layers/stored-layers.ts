@@ -11,6 +11,7 @@ import { join } from 'node:path';
 import { AtMost, type Clock, type FaultPoints, KeyedMutex, type Logger, syncDirectory } from '../base/index.ts';
 import type { LayerOperations } from '../isolation/index.ts';
 import { isId, type LayerId, newId, PlatformError, type WritableId } from '../protocol/index.ts';
+import { BranchSizes } from './branch-sizes.ts';
 import { type ContentMoveParts, moveContent } from './content-move.ts';
 import { exists } from './layer-data.ts';
 import { type LayerDriver, treeNames } from './layer-driver.ts';
@@ -49,11 +50,6 @@ const emptyingMax = 64;
 const cannotOpen = 'a writable layer cannot be made';
 const cannotMake = 'a layer cannot be made';
 
-interface WritableOrigin {
-  readonly from: LayerId | undefined;
-  readonly limitBytes: number | undefined;
-}
-
 type NewLayer = Pick<LayerManifest, 'base' | 'parents' | 'flattens'>;
 
 export class StoredLayers implements LayerStore {
@@ -68,9 +64,14 @@ export class StoredLayers implements LayerStore {
   /** What is in the trash goes one after another: each takes the file system for itself for a moment. */
   readonly #emptying = new AtMost(1);
 
+  /** Absent where the driver itself knows what a place refers to. */
+  readonly #sizes: BranchSizes | undefined;
+
   private constructor(options: StoredLayersOptions, paths: LayerPaths, found: RecoveredStore) {
+    const { charges } = options.driver;
     this.#options = options;
     this.#paths = paths;
+    this.#sizes = charges && new BranchSizes({ ...options, charges, paths, find: (id) => this.#writables.get(id) });
     this.#layers = found.layers;
     this.#writables = found.writables;
   }
@@ -122,11 +123,13 @@ export class StoredLayers implements LayerStore {
         throw new PlatformError('layer_incompatible', `The layer ${id} stands on "${other}", not on "${base}".`);
       }
       const parents = driver.forksBy === 'stack' ? stack : stack.slice(1);
-      const record = newRecord({ id: newId('writable'), base, parents });
-      if (from !== undefined && driver.isTransactional) await this.#branch(record, { from, limitBytes });
-      else await this.#makeWritable(record, { from, limitBytes });
+      const foreignBytes = from && (await this.#sizes?.foreignOf(from, limitBytes));
+      const record = newRecord({ id: newId('writable'), base, parents, ...(foreignBytes && { foreignBytes }) });
+      if (from !== undefined && driver.isTransactional) await this.#branch(record, from);
+      else await this.#makeWritable(record, from);
       this.#writables.set(record.id, record);
       await faults.hit('layers-open-named');
+      if (limitBytes !== undefined) await this.#setFirstLimit(record, limitBytes);
       return this.#view(record);
     });
   }
@@ -157,8 +160,8 @@ export class StoredLayers implements LayerStore {
       const { base, parents } = record;
       if (!options.isInUse && driver.movesContent) return await this.#moveDown(record);
       const content = { base, parents, flattens: null };
-      if (driver.isTransactional) return await this.#snapshot(content, from);
-      return await this.#makeLayer(content, (to) => driver.freeze({ from, to }));
+      if (driver.isTransactional) return await this.#snapshot(content, { record, from });
+      return await this.#makeLayer(content, async (to) => void (await driver.freeze({ from, to })));
     });
   }
 
@@ -166,6 +169,7 @@ export class StoredLayers implements LayerStore {
     await this.#writableLock.run(id, async () => {
       const record = this.#get(id);
       this.#writables.delete(id);
+      this.#sizes?.forgetWritable(id);
       await this.#remove(id, this.#paths.writable(id)).catch((error: unknown) => {
         this.#writables.set(id, record);
         throw error;
@@ -190,6 +194,7 @@ export class StoredLayers implements LayerStore {
       throw new PlatformError('layer_in_use', `${user} stands on the layer ${id}.`, { details: { layer: id, user } });
     }
     this.#layers.delete(id);
+    this.#sizes?.forgetLayer(id);
     await this.#remove(id, this.#paths.layer(id)).catch((error: unknown) => {
       this.#layers.set(id, manifest);
       throw error;
@@ -239,14 +244,19 @@ export class StoredLayers implements LayerStore {
   async usageOf(id: WritableId | LayerId): Promise<Usage> {
     const { driver } = this.#options;
     if (isId('writable', id)) {
-      return await driver.usageOf(dataOf(this.#paths.writable(this.#get(id).id)), { isFixed: false });
+      const record = this.#get(id);
+      if (this.#sizes !== undefined) return await this.#sizes.ofWritable(record);
+      return await driver.usageOf(dataOf(this.#paths.writable(id)), { isFixed: false });
     }
     if (!this.#layers.has(id)) throw notFound(id);
+    if (this.#sizes !== undefined) {
+      return { bytes: await this.#sizes.ofLayer(id), exclusiveBytes: undefined, limitBytes: undefined };
+    }
     return await driver.usageOf(dataOf(this.#paths.layer(id)), { isFixed: true });
   }
 
   async setLimit(id: WritableId, limitBytes: number): Promise<void> {
-    await this.#options.driver.setLimit(dataOf(this.#paths.writable(this.#get(id).id)), limitBytes);
+    await this.#limit(this.#get(id), limitBytes);
   }
 
   async collect(options: { readonly referenced: Iterable<LayerId>; readonly minAgeMs?: number }): Promise<LayerId[]> {
@@ -268,6 +278,7 @@ export class StoredLayers implements LayerStore {
 
   async maintain(): Promise<void> {
     await this.#options.driver.maintain();
+    await this.#sizes?.maintain();
   }
 
   async listQuarantine(): Promise<readonly string[]> {
@@ -279,44 +290,62 @@ export class StoredLayers implements LayerStore {
   }
 
   async close(): Promise<void> {
+    await this.#sizes?.close();
     await this.emptied();
     await this.#options.driver.close({ isUnused: this.#writables.size === 0 });
   }
 
-  async #makeWritable({ id, ...rest }: WritableRecord, { from, limitBytes }: WritableOrigin): Promise<void> {
+  /** One whose limit cannot be set is not left. A crash leaves one that nobody has heard of. */
+  async #setFirstLimit(record: WritableRecord, limitBytes: number): Promise<void> {
+    try {
+      await this.#limit(record, limitBytes);
+    } catch (error) {
+      await this.discardWritable(record.id);
+      throw error;
+    }
+  }
+
+  async #limit(record: WritableRecord, limitBytes: number): Promise<void> {
+    if (this.#sizes !== undefined) await this.#sizes.setLimit(record, limitBytes);
+    else await this.#options.driver.setLimit(dataOf(this.#paths.writable(record.id)), limitBytes);
+  }
+
+  async #makeWritable(record: WritableRecord, from: LayerId | undefined): Promise<void> {
     const { driver, faults } = this.#options;
-    const directory = this.#paths.unfinished(id);
+    const directory = this.#paths.unfinished(record.id);
     await this.#making(directory, cannotOpen, async () => {
       await driver.makeWritable(dataOf(directory), from && dataOf(this.#paths.layer(from)));
-      if (limitBytes !== undefined) await driver.setLimit(dataOf(directory), limitBytes);
-      await writeRecord(directory, { id, ...rest });
+      await writeRecord(directory, record);
       await faults.hit('layers-open-made');
-      await rename(directory, this.#paths.writable(id));
+      await rename(directory, this.#paths.writable(record.id));
       await syncDirectory(this.#paths.writables);
     });
   }
 
-  /** Whole, and on disk, with its last step but for the limit, which is set again whenever a life begins. */
-  async #branch(record: WritableRecord, { from, limitBytes }: WritableOrigin): Promise<void> {
+  /** Whole, and on disk, with its last step. */
+  async #branch(record: WritableRecord, from: LayerId): Promise<void> {
     const { driver, faults } = this.#options;
     const directory = this.#paths.writable(record.id);
     await this.#making(directory, cannotOpen, async () => {
       await describeWritable(directory, record);
       await faults.hit('layers-open-made');
-      await driver.makeWritable(dataOf(directory), from && dataOf(this.#paths.layer(from)));
-      if (limitBytes !== undefined) await driver.setLimit(dataOf(directory), limitBytes);
+      await driver.makeWritable(dataOf(directory), dataOf(this.#paths.layer(from)));
     });
   }
 
-  /** Of what `from` holds now; whole, and on disk, with the last step. */
-  async #snapshot(content: NewLayer, from: string): Promise<Layer> {
+  /** Of what is in `from` now; whole, and on disk, with the last step. */
+  async #snapshot(
+    content: NewLayer,
+    { record, from }: { readonly record: WritableRecord; readonly from: string },
+  ): Promise<Layer> {
     const { driver, faults } = this.#options;
     const manifest = this.#manifestOf(content);
     const directory = this.#paths.layer(manifest.id);
     await this.#making(directory, cannotMake, async () => {
       await writeManifest(directory, manifest);
       await faults.hit('layers-make-described');
-      await driver.freeze({ from, to: dataOf(directory) });
+      const chargedBytes = await driver.freeze({ from, to: dataOf(directory) });
+      this.#sizes?.frozen(record, manifest.id, chargedBytes);
     });
     return await this.#named(manifest);
   }
