@@ -92,15 +92,16 @@ static int describe_quota(int directory, const char *path, char result[LAYER_RES
 {
 	struct btrfs_qgroup_info_item used;
 	struct btrfs_qgroup_limit_item limit;
-	uint64_t id;
-	if (subvolume_id(directory, &id) < 0)
+	struct btrfs_ioctl_get_subvol_info_args info;
+	if (ioctl(directory, BTRFS_IOC_GET_SUBVOL_INFO, &info) < 0)
 		return layer_say("cannot open the subvolume %.150s", path);
+	uint64_t id = info.treeid;
 	if (quota_item(directory, id, BTRFS_QGROUP_INFO_KEY, &used, sizeof(used)) < 0 ||
 	    quota_item(directory, id, BTRFS_QGROUP_LIMIT_KEY, &limit, sizeof(limit)) < 0)
 		return layer_say("cannot read the quota of %.150s", path);
 	uint64_t most = (limit.flags & BTRFS_QGROUP_LIMIT_MAX_RFER) != 0 ? limit.max_rfer : 0;
-	snprintf(result, LAYER_RESULT_MAX, "%llu %llu %llu", (unsigned long long)used.rfer, (unsigned long long)used.excl,
-		 (unsigned long long)most);
+	snprintf(result, LAYER_RESULT_MAX, "%llu %llu %llu %llu", (unsigned long long)used.rfer,
+		 (unsigned long long)used.excl, (unsigned long long)most, (unsigned long long)info.ctransid);
 	return 0;
 }
 
@@ -178,6 +179,7 @@ int layer_quota_simple(char *const *arguments, size_t count, char result[LAYER_R
 	return errno == EINVAL || errno == EOPNOTSUPP ? quota_on(arguments[0], BTRFS_QUOTA_CTL_ENABLE, result) : -1;
 }
 
+/* Asked for from above: the change itself would be charged to a subvolume that may be full. */
 int layer_quota_limit(char *const *arguments, size_t count, char result[LAYER_RESULT_MAX])
 {
 	(void)count;
@@ -185,12 +187,13 @@ int layer_quota_limit(char *const *arguments, size_t count, char result[LAYER_RE
 	struct btrfs_ioctl_qgroup_limit_args request = {
 		.lim = { .flags = BTRFS_QGROUP_LIMIT_MAX_RFER, .max_rfer = layer_number(arguments[1]) },
 	};
-	int directory = open(arguments[0], DIRECTORY_FLAGS);
+	char name[NAME_MAX + 1];
+	int directory = open(arguments[0], DIRECTORY_FLAGS), parent = open_parent(arguments[0], name, sizeof(name));
 	uint64_t id;
-	if (directory < 0 || subvolume_id(directory, &id) < 0)
+	if (directory < 0 || parent < 0 || subvolume_id(directory, &id) < 0)
 		return layer_say("cannot open the subvolume %.150s", arguments[0]);
 	request.qgroupid = id;
-	if (ioctl(directory, BTRFS_IOC_QGROUP_LIMIT, &request) < 0)
+	if (ioctl(parent, BTRFS_IOC_QGROUP_LIMIT, &request) < 0)
 		return layer_say("cannot limit the subvolume %.150s", arguments[0]);
 	return 0;
 }
@@ -205,7 +208,8 @@ static int quota_of(const char *path, bool sync, char result[LAYER_RESULT_MAX])
 	return describe_quota(directory, path, result);
 }
 
-/* Bytes it refers to, bytes that only it refers to, and its limit (0: none); as of a sync that is done first. */
+/* Bytes it is charged with, those that only it refers to, its limit (0: none), and the transaction that changed it last;
+ * as of a sync that is done first. */
 int layer_quota_usage(char *const *arguments, size_t count, char result[LAYER_RESULT_MAX])
 {
 	(void)count;

@@ -18,6 +18,8 @@ export interface SubvolumeQuota {
   readonly exclusiveBytes: number;
   /** 0: none. */
   readonly limitBytes: number;
+  /** Another whenever something in it has changed. */
+  readonly changedIn: number;
 }
 
 export class LayerOperations {
@@ -129,8 +131,8 @@ export class LayerOperations {
 }
 
 function quotaIn(text: string): SubvolumeQuota {
-  const [bytes, exclusiveBytes, limitBytes] = numbersIn(text, 3);
-  return { bytes: bytes!, exclusiveBytes: exclusiveBytes!, limitBytes: limitBytes! };
+  const [bytes, exclusiveBytes, limitBytes, changedIn] = numbersIn(text, 4);
+  return { bytes: bytes!, exclusiveBytes: exclusiveBytes!, limitBytes: limitBytes!, changedIn: changedIn! };
 }
 
 function numbersIn(text: string, count: number): number[] {

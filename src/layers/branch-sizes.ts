@@ -18,7 +18,7 @@ import type { WritableRecord } from './layer-manifest.ts';
 import { dataOf, type LayerPaths } from './layer-paths.ts';
 import type { Usage } from './layer-store.ts';
 
-/** Of a limit that is left when foreign files are counted again, and of a size that may have been charged since the last count. */
+/** A size may be off by one part in so many, by what was charged since the last count. */
 const share = 8;
 /** Limits looked at in one round of maintenance. */
 const looksMax = 64;
@@ -29,6 +29,8 @@ interface Limited {
   readonly limitBytes: number;
   readonly nextLookMs: number;
   readonly pauseMs: number;
+  /** As the last look has found it. */
+  readonly changedIn: number | undefined;
 }
 
 /** A size that was counted, and the charges at that time. */
@@ -92,7 +94,7 @@ export class BranchSizes {
     await this.#limitLock.run(record.id, async () => {
       const nextLookMs = this.#options.clock.bootMs() + lookAgainMs;
       await this.#apply(record, limitBytes);
-      this.#limited.set(record.id, { limitBytes, nextLookMs, pauseMs: lookAgainMs });
+      this.#limited.set(record.id, { limitBytes, nextLookMs, pauseMs: lookAgainMs, changedIn: undefined });
     });
   }
 
@@ -103,10 +105,10 @@ export class BranchSizes {
     for (const [id, limited] of due) {
       const record = this.#options.find(id);
       if (record === undefined) continue;
-      const hasChanged = await this.#look(record, limited.limitBytes);
-      const pauseMs = hasChanged ? lookAgainMs : Math.min(limited.pauseMs * 2, lookAgainMaxMs);
+      const { changedIn, hasMoreRoom } = await this.#look(record, limited);
+      const pauseMs = hasMoreRoom ? lookAgainMs : Math.min(limited.pauseMs * 2, lookAgainMaxMs);
       const known = this.#limited.get(id);
-      if (known !== undefined) this.#limited.set(id, { ...known, pauseMs, nextLookMs: nowMs + pauseMs });
+      if (known !== undefined) this.#limited.set(id, { ...known, changedIn, pauseMs, nextLookMs: nowMs + pauseMs });
     }
   }
 
@@ -121,23 +123,26 @@ export class BranchSizes {
   }
 
   /** Waits for what is being counted. */
-  async close(): Promise<void> {
+  async idle(): Promise<void> {
     await Promise.all(this.#counting.values());
   }
 
-  async #look(record: WritableRecord, limitBytes: number): Promise<boolean> {
+  async #look(
+    record: WritableRecord,
+    limited: Limited,
+  ): Promise<{ readonly changedIn: number | undefined; readonly hasMoreRoom: boolean }> {
     const { charges, paths } = this.#options;
     const before = this.#foreignIn(record);
-    if (before === 0) return false;
-    const { bytes } = await charges.charged(this.#pathOf(record), { isFixed: true });
-    if (!isNear(bytes + before, limitBytes)) return false;
+    const { bytes, changedIn } = await charges.charged(this.#pathOf(record), { isFixed: true });
+    const isCounted = before === 0 || changedIn === limited.changedIn || !isNear(bytes + before, limited.limitBytes);
+    if (isCounted) return { changedIn: limited.changedIn, hasMoreRoom: false };
     const foreign = Math.min(before, await charges.older(this.#pathOf(record), paths.unfinished(record.id)));
-    if (foreign === before) return false;
+    if (foreign === before) return { changedIn, hasMoreRoom: false };
     await this.#limitLock.run(record.id, async () => {
       this.#foreign.set(record.id, foreign);
-      await this.#apply(record, this.#limited.get(record.id)?.limitBytes ?? limitBytes);
+      await this.#apply(record, this.#limited.get(record.id)?.limitBytes ?? limited.limitBytes);
     });
-    return true;
+    return { changedIn, hasMoreRoom: true };
   }
 
   /** Behind the answer of whoever made the layer, which may be removed meanwhile, as what it was made of. */
@@ -181,6 +186,7 @@ export class BranchSizes {
   }
 }
 
+/** Whether it matters that there may be more room than is known. */
 function isNear(bytes: number, limitBytes: number): boolean {
-  return bytes > limitBytes - limitBytes / share;
+  return bytes > limitBytes / 2;
 }

@@ -285,12 +285,16 @@ export class StoredLayers implements LayerStore {
     return (await readdir(this.#paths.quarantine)).sort();
   }
 
+  async counted(): Promise<void> {
+    await this.#sizes?.idle();
+  }
+
   async emptied(): Promise<void> {
     await this.#emptying.run(async () => {});
   }
 
   async close(): Promise<void> {
-    await this.#sizes?.close();
+    await this.counted();
     await this.emptied();
     await this.#options.driver.close({ isUnused: this.#writables.size === 0 });
   }
