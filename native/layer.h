@@ -43,9 +43,11 @@ int layer_snapshot(char *const *arguments, size_t count, char result[LAYER_RESUL
 int layer_branch(char *const *arguments, size_t count, char result[LAYER_RESULT_MAX]);
 int layer_drop(char *const *arguments, size_t count, char result[LAYER_RESULT_MAX]);
 int layer_quota_on(char *const *arguments, size_t count, char result[LAYER_RESULT_MAX]);
+int layer_quota_simple(char *const *arguments, size_t count, char result[LAYER_RESULT_MAX]);
 int layer_quota_limit(char *const *arguments, size_t count, char result[LAYER_RESULT_MAX]);
 int layer_quota_known(char *const *arguments, size_t count, char result[LAYER_RESULT_MAX]);
 int layer_quota_usage(char *const *arguments, size_t count, char result[LAYER_RESULT_MAX]);
+int layer_referred(char *const *arguments, size_t count, char result[LAYER_RESULT_MAX]);
 int layer_pool_allocate(char *const *arguments, size_t count, char result[LAYER_RESULT_MAX]);
 int layer_pool_mount(char *const *arguments, size_t count, char result[LAYER_RESULT_MAX]);
 int layer_pool_grow(char *const *arguments, size_t count, char result[LAYER_RESULT_MAX]);

@@ -264,7 +264,10 @@ for (const point of [
   });
 }
 
-for (const point of ['after-store-checkpoint', 'after-fork-checkpoint', 'after-create-on-node', 'after-forks-made']) {
+for (const point of [
+  ...['after-store-checkpoint', 'after-fork-checkpoint', 'after-create-on-node', 'after-forks-made'],
+  'after-store-checkpoint-deleting',
+]) {
   test(`K22: K40: a fork cut off at "${point}" makes each fork once, and its checkpoint goes away`, async () => {
     const { id } = await rig.create();
     const conditions = { idempotencyKey: 'once' };
@@ -272,6 +275,7 @@ for (const point of ['after-store-checkpoint', 'after-fork-checkpoint', 'after-c
     const { items } = await rig.fork(id, { count: 3 }, conditions);
     expect(items.map(({ error }) => error)).toEqual([null, null, null]);
     expect(rig.node.sandboxes.size).toBe(4);
+    await rig.control.checkpoints.removalsDone();
     expect(rig.node.branches.checkpoints.size).toBe(0);
 
     await dieAt(point, () => rig.fork(id, {}, { idempotencyKey: 'never again' }));

@@ -21,7 +21,7 @@ import {
   type routes,
   type SandboxId,
 } from '../protocol/index.ts';
-import type { CheckpointRecord, SandboxRecord } from '../store/index.ts';
+import type { CheckpointRecord, SandboxRecord, Tables } from '../store/index.ts';
 import type { Caller } from './caller.ts';
 import { checkpointGone, checkpointViewOf, notUsable } from './checkpoint-views.ts';
 import type { ControlContext } from './context.ts';
@@ -53,6 +53,8 @@ export class Checkpoints {
   readonly #parts: CheckpointParts;
   /** Guards one checkpoint against removal while it is made or used. Between the lane of a sandbox and the node's locks. */
   readonly #lock = new SharedLock<CheckpointId>();
+  /** Behind the answers of those who asked for them. */
+  readonly #removals = new Set<Promise<void>>();
 
   constructor(context: ControlContext, parts: CheckpointParts) {
     this.#context = context;
@@ -251,6 +253,31 @@ export class Checkpoints {
         this.#context.logger.warn('a checkpoint could not be removed yet', { id, error });
       }
     });
+  }
+
+  /**
+   * Recorded as going away, in one commit with `also`, when nobody uses it any more. Whoever asked does not wait for the node: what is
+   * recorded is carried out here, or after a crash by `Retention`.
+   */
+  async retire(id: CheckpointId, also: (tables: Tables) => Promise<void>): Promise<void> {
+    const isThere = await this.#lock.change(id, () =>
+      this.#context.store.transact(async (tables) => {
+        const record = await tables.checkpoints.find(id);
+        if (record !== undefined) await tables.checkpoints.put({ ...record, state: 'deleting' });
+        await also(tables);
+        return record !== undefined;
+      }),
+    );
+    if (!isThere) return;
+    const removal = this.remove(id)
+      .catch((error: unknown) => this.#context.logger.error('a checkpoint could not be removed', { id, error }))
+      .finally(() => this.#removals.delete(removal));
+    this.#removals.add(removal);
+  }
+
+  /** Waits for what is removed behind answers. */
+  async removalsDone(): Promise<void> {
+    await Promise.all(this.#removals);
   }
 
   async #finishRemoval(record: CheckpointRecord): Promise<void> {

@@ -158,6 +158,7 @@ export class Control {
     this.#keeper.close();
     await this.reconciler.close();
     await Promise.all(this.#loops.map((loop) => loop.close()));
+    await this.checkpoints.removalsDone();
     this.#context.events.notify();
   }
 

@@ -1,6 +1,7 @@
 /**
  * Forks: sandboxes that begin with the files of another as of one instant. One checkpoint that nobody sees is made, every fork is created from
- * it, and it goes away with the call. After a crash it goes away by itself; until then a repeat under the same key makes what is missing.
+ * it, and its removal is recorded before the answer. After a crash before that it goes away by itself; until then a repeat under the same key
+ * makes what is missing.
  */
 import { createHash } from 'node:crypto';
 import { AtMost } from '../base/index.ts';
@@ -16,6 +17,7 @@ import {
   type routes,
   type SandboxId,
 } from '../protocol/index.ts';
+import type { Tables } from '../store/index.ts';
 import type { Caller } from './caller.ts';
 import type { Checkpoints } from './checkpoints.ts';
 import type { ControlContext } from './context.ts';
@@ -120,8 +122,10 @@ export class Forks {
       Array.from({ length: body.count }, (_, index) => few.run(() => this.#makeOne(asked, index))),
     );
     await this.#context.faults.hit('after-forks-made');
-    await this.#parts.checkpoints.remove(operation.subjectId as CheckpointId);
-    await this.#tell(asked, items);
+    await this.#parts.checkpoints.retire(operation.subjectId as CheckpointId, (tables) =>
+      this.#tell(tables, asked, items),
+    );
+    this.#context.events.notify();
     return { items };
   }
 
@@ -152,16 +156,13 @@ export class Forks {
     }
   }
 
-  async #tell({ sandboxId, caller }: Asked, items: ForkAnswer['items']): Promise<void> {
-    const { store, clock, events } = this.#context;
+  async #tell(tables: Tables, { sandboxId, caller }: Asked, items: ForkAnswer['items']): Promise<void> {
     const made = items.flatMap(({ sandbox }) => (sandbox === null ? [] : [sandbox.id]));
-    await store.transact(async (tables) => {
-      const source = await tables.sandboxes.find(sandboxId);
-      if (source === undefined) return;
-      const data = { by: caller.keyId, made, failed: items.length - made.length };
-      await appendEvents(tables, { ...source, updatedAtMs: clock.nowMs() }, [{ kind: 'sandbox.forked', data }]);
-    });
-    events.notify();
+    const source = await tables.sandboxes.find(sandboxId);
+    if (source === undefined) return;
+    const updatedAtMs = this.#context.clock.nowMs();
+    const data = { by: caller.keyId, made, failed: items.length - made.length };
+    await appendEvents(tables, { ...source, updatedAtMs }, [{ kind: 'sandbox.forked', data }]);
   }
 }
 

@@ -1,7 +1,7 @@
 /** The only code that asks the kernel for a boundary. */
 export { Cgroups, type SandboxGroup } from './cgroups.ts';
 export { type Finding, runDoctor } from './doctor.ts';
-export { LayerOperations, type SubvolumeQuota } from './layer-operations.ts';
+export { LayerOperations, type QuotaKind, type SubvolumeQuota } from './layer-operations.ts';
 export { listListeningSockets } from './listening-sockets.ts';
 export { address4Of, type NetworkPlan, networkLink, networkSlots } from './network/plan.ts';
 export { type FoundLink, Router } from './network/router.ts';

@@ -5,13 +5,21 @@
 import { PlatformError } from '../protocol/index.ts';
 import type { Spawner } from './spawner.ts';
 
+/**
+ * `full`: a subvolume is charged with what it refers to, shared or not; the cost of a snapshot grows with how many share its files.
+ * `simple`: with what was written in it, as long as anything refers to that; at no cost.
+ */
+export type QuotaKind = 'full' | 'simple';
+
 export interface SubvolumeQuota {
-  /** What it refers to, shared or not. */
+  /** What it is charged with. */
   readonly bytes: number;
   /** What would be free if it went. */
   readonly exclusiveBytes: number;
   /** 0: none. */
   readonly limitBytes: number;
+  /** Another whenever something in it has changed. */
+  readonly changedIn: number;
 }
 
 export class LayerOperations {
@@ -59,9 +67,9 @@ export class LayerOperations {
     await this.#spawner.layer('subvolume', path);
   }
 
-  /** Read-only, and of one instant. */
-  async snapshot(options: { readonly from: string; readonly to: string }): Promise<void> {
-    await this.#spawner.layer('snapshot', options.from, options.to);
+  /** Read-only, and of one instant. Answers the quota of `from` at that instant. */
+  async snapshot(options: { readonly from: string; readonly to: string }): Promise<SubvolumeQuota> {
+    return quotaIn(await this.#spawner.layer('snapshot', options.from, options.to));
   }
 
   /** A snapshot that can be written to. */
@@ -73,8 +81,18 @@ export class LayerOperations {
     await this.#spawner.layer('drop', path);
   }
 
-  async enableQuotas(path: string): Promise<void> {
-    await this.#spawner.layer('quota-on', path);
+  /** Those that are on stay; `simple` ones are turned on where the kernel has them. Answers which are on. */
+  async enableQuotas(path: string, options: { readonly isSimple: boolean }): Promise<QuotaKind> {
+    const kind = await this.#spawner.layer(options.isSimple ? 'quota-simple' : 'quota-on', path);
+    if (kind === 'full' || kind === 'simple') return kind;
+    throw new PlatformError('storage_failed', `The spawner answered "${kind}" where a kind of quotas was asked for.`);
+  }
+
+  /** Counted in the subvolume's own tree, in a time that grows with its files. `olderThan`: only what was there when that one was made. */
+  async referredBytes(path: string, options: { readonly olderThan?: string } = {}): Promise<number> {
+    const { olderThan } = options;
+    const [bytes] = numbersIn(await this.#spawner.layer('referred', path, ...(olderThan ? [olderThan] : [])), 1);
+    return bytes!;
   }
 
   async limitSubvolume(path: string, limitBytes: number): Promise<void> {
@@ -84,8 +102,7 @@ export class LayerOperations {
   /** `isFixed`: nobody writes to it, so what was written last is right, and nothing is synced first. */
   async quotaOf(path: string, options: { readonly isFixed: boolean }): Promise<SubvolumeQuota> {
     const operation = options.isFixed ? 'quota-known' : 'quota-usage';
-    const [bytes, exclusiveBytes, limitBytes] = numbersIn(await this.#spawner.layer(operation, path), 3);
-    return { bytes: bytes!, exclusiveBytes: exclusiveBytes!, limitBytes: limitBytes! };
+    return quotaIn(await this.#spawner.layer(operation, path));
   }
 
   /** A new file with all of its blocks set aside. */
@@ -111,6 +128,11 @@ export class LayerOperations {
   async removeTree(path: string): Promise<void> {
     await this.#spawner.remove(path);
   }
+}
+
+function quotaIn(text: string): SubvolumeQuota {
+  const [bytes, exclusiveBytes, limitBytes, changedIn] = numbersIn(text, 4);
+  return { bytes: bytes!, exclusiveBytes: exclusiveBytes!, limitBytes: limitBytes!, changedIn: changedIn! };
 }
 
 function numbersIn(text: string, count: number): number[] {

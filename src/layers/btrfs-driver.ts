@@ -4,9 +4,9 @@
  */
 import { readdir } from 'node:fs/promises';
 import { join } from 'node:path';
-import type { LayerOperations } from '../isolation/index.ts';
+import type { LayerOperations, QuotaKind } from '../isolation/index.ts';
 import { makeEmptyTrees } from './layer-data.ts';
-import type { LayerDriver } from './layer-driver.ts';
+import type { LayerDriver, WriterCharges } from './layer-driver.ts';
 import type { Usage } from './layer-store.ts';
 import type { LoopPool } from './loop-pool.ts';
 
@@ -19,13 +19,17 @@ export class BtrfsDriver implements LayerDriver {
   readonly hasQuotas = true;
   readonly movesContent = false;
   readonly forksBy = 'content';
+  readonly isTransactional = true;
   readonly #operations: LayerOperations;
   /** Absent where the data directory itself is on btrfs. */
   readonly #pool: LoopPool | undefined;
 
-  private constructor(operations: LayerOperations, pool: LoopPool | undefined) {
+  readonly charges: WriterCharges | undefined;
+
+  private constructor(operations: LayerOperations, pool: LoopPool | undefined, quotas: QuotaKind) {
     this.#operations = operations;
     this.#pool = pool;
+    if (quotas === 'simple') this.charges = chargesOf(operations);
   }
 
   static async open(options: {
@@ -33,8 +37,10 @@ export class BtrfsDriver implements LayerDriver {
     readonly operations: LayerOperations;
     readonly pool?: LoopPool | undefined;
   }): Promise<BtrfsDriver> {
-    await options.operations.enableQuotas(options.root);
-    return new BtrfsDriver(options.operations, options.pool);
+    const { root, operations, pool } = options;
+    // Simple ones bind a file system to Linux 6.7: one that is ours may have them, and another keeps what it has.
+    const quotas = await operations.enableQuotas(root, { isSimple: pool !== undefined });
+    return new BtrfsDriver(operations, pool, quotas);
   }
 
   /**
@@ -47,8 +53,8 @@ export class BtrfsDriver implements LayerDriver {
     await makeEmptyTrees(path);
   }
 
-  async freeze(options: { readonly from: string; readonly to: string }): Promise<void> {
-    await this.#operations.snapshot(options);
+  async freeze(options: { readonly from: string; readonly to: string }): Promise<number> {
+    return (await this.#operations.snapshot(options)).bytes;
   }
 
   async build(path: string, fill: (directory: string) => Promise<void>): Promise<void> {
@@ -87,4 +93,21 @@ export class BtrfsDriver implements LayerDriver {
   async close(options: { readonly isUnused: boolean }): Promise<void> {
     if (options.isUnused) await this.#pool?.unmount();
   }
+}
+
+function chargesOf(operations: LayerOperations): WriterCharges {
+  return {
+    charged: (path, options) => operations.quotaOf(path, options),
+    limit: (path, chargedBytes) => operations.limitSubvolume(path, chargedBytes),
+    referred: (path) => operations.referredBytes(path),
+    // Whoever uses it could hide a file from a count that takes its time: a snapshot is counted.
+    older: async (path, scratch) => {
+      await operations.snapshot({ from: path, to: scratch });
+      try {
+        return await operations.referredBytes(scratch, { olderThan: path });
+      } finally {
+        await operations.dropSubvolume(scratch);
+      }
+    },
+  };
 }

@@ -15,6 +15,8 @@ export class DirectoryDriver implements LayerDriver {
   readonly hasQuotas = false;
   readonly movesContent = true;
   readonly forksBy = 'stack';
+  readonly isTransactional = false;
+  readonly charges = undefined;
   readonly liveFreeze: LiveFreeze;
   readonly #operations: LayerOperations;
 
@@ -43,12 +45,13 @@ export class DirectoryDriver implements LayerDriver {
     for (const name of treeNames) await this.#operations.dress({ from: join(from, name), to: join(path, name) });
   }
 
-  async freeze(options: { readonly from: string; readonly to: string }): Promise<void> {
+  async freeze(options: { readonly from: string; readonly to: string }): Promise<number> {
     await this.build(options.to, async (directory) => {
       for (const name of treeNames) {
         await this.#operations.copy({ from: join(options.from, name), to: join(directory, name) });
       }
     });
+    return 0;
   }
 
   async build(path: string, fill: (directory: string) => Promise<void>): Promise<void> {

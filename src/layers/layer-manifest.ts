@@ -38,6 +38,8 @@ const recordSchema = z.strictObject({
   parents,
   /** Its content is on its way to become this layer. */
   movingTo: idSchema('layer').nullable(),
+  /** What it began with, where that is counted by who wrote it. */
+  foreignBytes: z.int().nonnegative().optional(),
 });
 export type WritableRecord = z.infer<typeof recordSchema>;
 
@@ -53,6 +55,11 @@ export async function readManifest(directory: string, id: string): Promise<Layer
   return manifest;
 }
 
+/** The first record of one that nobody sees yet. */
+export async function describeWritable(directory: string, record: WritableRecord): Promise<void> {
+  await writeFile(join(directory, recordName), withDigest(record), { mode: 0o600, flush: true });
+}
+
 export async function writeRecord(directory: string, record: WritableRecord): Promise<void> {
   await writeFileDurably(join(directory, recordName), withDigest(record));
 }
@@ -63,7 +70,9 @@ export async function readRecord(directory: string, id: string): Promise<Writabl
   return record;
 }
 
-export const newRecord = (fields: Pick<WritableRecord, 'id' | 'base' | 'parents'>): WritableRecord => ({
+export const newRecord = (
+  fields: Pick<WritableRecord, 'id' | 'base' | 'parents' | 'foreignBytes'>,
+): WritableRecord => ({
   format,
   ...fields,
   movingTo: null,

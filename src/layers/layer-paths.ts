@@ -3,7 +3,7 @@
  *
  *   layers/<id>/       a layer: manifest.json, data/ with a tree for `/` and one for `/usr`
  *   writable/<id>/     a writable layer: writable.json, data/ with the same and what overlayfs needs
- *   making/            what is not complete; removed when the store is opened
+ *   making/            what is not complete; removed when the store is opened. Where snapshots are, what has no data/ is not complete either
  *   trash/             what is being removed; emptied when the store is opened
  *   quarantine/        what was found damaged
  */

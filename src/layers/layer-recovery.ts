@@ -21,6 +21,7 @@ export interface RecoveredStore {
 export async function recoverStore(parts: ContentMoveParts & { readonly log: Logger }): Promise<RecoveredStore> {
   const { paths, driver, log } = parts;
   await paths.make();
+  if (driver.isTransactional) await removeUnfinished(parts);
   const writables = new Map<WritableId, WritableRecord>();
   for (const name of await readdir(paths.writables)) {
     const record = await readOrPutAside({ paths, log, path: join(paths.writables, name) }, async (path) => {
@@ -40,6 +41,16 @@ export async function recoverStore(parts: ContentMoveParts & { readonly log: Log
     if (manifest !== undefined) layers.set(manifest.id, manifest);
   }
   return { layers, writables };
+}
+
+/** What has its name from the beginning and never got its files. */
+async function removeUnfinished({ paths, driver }: ContentMoveParts): Promise<void> {
+  for (const directory of [paths.writables, paths.layers]) {
+    for (const name of await readdir(directory)) {
+      const path = join(directory, name);
+      if (!(await exists(dataOf(path)))) await driver.remove(path);
+    }
+  }
 }
 
 /** Refuses a layer that is not whole. */

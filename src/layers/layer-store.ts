@@ -115,6 +115,12 @@ export interface LayerStore {
   /** Names of what was found damaged and put aside. */
   listQuarantine(): Promise<readonly string[]>;
 
+  /** Returns when sizes that were estimated are counted. */
+  counted(): Promise<void>;
+
+  /** Returns when what was removed before is off the disk, as far as that is done here and not by the file system itself. */
+  emptied(): Promise<void>;
+
   /** The storage is unmounted unless a writable layer is left, which a sandbox may be running on. */
   close(): Promise<void>;
 }

@@ -71,7 +71,7 @@ async function tryPool(place: string, operations: LayerOperations, poolBytes: nu
   await operations.allocatePool(image, probeImageBytes);
   await makeBtrfs(image);
   await operations.mountPool({ image, point });
-  await operations.enableQuotas(point);
+  await operations.enableQuotas(point, { isSimple: true });
   await trySubvolumes(point, operations);
 }
 

@@ -8,13 +8,15 @@
  */
 import { mkdir, readdir, rename } from 'node:fs/promises';
 import { join } from 'node:path';
-import { type Clock, type FaultPoints, KeyedMutex, type Logger, syncDirectory } from '../base/index.ts';
+import { AtMost, type Clock, type FaultPoints, KeyedMutex, type Logger, syncDirectory } from '../base/index.ts';
 import type { LayerOperations } from '../isolation/index.ts';
 import { isId, type LayerId, newId, PlatformError, type WritableId } from '../protocol/index.ts';
+import { BranchSizes } from './branch-sizes.ts';
 import { type ContentMoveParts, moveContent } from './content-move.ts';
 import { exists } from './layer-data.ts';
 import { type LayerDriver, treeNames } from './layer-driver.ts';
 import {
+  describeWritable,
   type LayerManifest,
   newManifest,
   newRecord,
@@ -42,6 +44,12 @@ export interface StoredLayersOptions {
   readonly log: Logger;
 }
 
+/** So many may lie in the trash before whoever removes one more waits. */
+const emptyingMax = 64;
+
+const cannotOpen = 'a writable layer cannot be made';
+const cannotMake = 'a layer cannot be made';
+
 type NewLayer = Pick<LayerManifest, 'base' | 'parents' | 'flattens'>;
 
 export class StoredLayers implements LayerStore {
@@ -53,10 +61,17 @@ export class StoredLayers implements LayerStore {
   readonly #opening = new Set<readonly LayerId[]>();
   /** Guards the directory and the record of one writable layer. Rank 5. */
   readonly #writableLock = new KeyedMutex<WritableId>();
+  /** What is in the trash goes one after another: each takes the file system for itself for a moment. */
+  readonly #emptying = new AtMost(1);
+
+  /** Absent where the driver itself knows what a place refers to. */
+  readonly #sizes: BranchSizes | undefined;
 
   private constructor(options: StoredLayersOptions, paths: LayerPaths, found: RecoveredStore) {
+    const { charges } = options.driver;
     this.#options = options;
     this.#paths = paths;
+    this.#sizes = charges && new BranchSizes({ ...options, charges, paths, find: (id) => this.#writables.get(id) });
     this.#layers = found.layers;
     this.#writables = found.writables;
   }
@@ -108,18 +123,13 @@ export class StoredLayers implements LayerStore {
         throw new PlatformError('layer_incompatible', `The layer ${id} stands on "${other}", not on "${base}".`);
       }
       const parents = driver.forksBy === 'stack' ? stack : stack.slice(1);
-      const record = newRecord({ id: newId('writable'), base, parents });
-      const directory = this.#paths.unfinished(record.id);
-      await this.#making(directory, 'a writable layer cannot be made', async () => {
-        await driver.makeWritable(dataOf(directory), from && dataOf(this.#paths.layer(from)));
-        if (limitBytes !== undefined) await driver.setLimit(dataOf(directory), limitBytes);
-        await writeRecord(directory, record);
-        await faults.hit('layers-open-made');
-        await rename(directory, this.#paths.writable(record.id));
-        await syncDirectory(this.#paths.writables);
-      });
+      const foreignBytes = from && (await this.#sizes?.foreignOf(from, limitBytes));
+      const record = newRecord({ id: newId('writable'), base, parents, ...(foreignBytes && { foreignBytes }) });
+      if (from !== undefined && driver.isTransactional) await this.#branch(record, from);
+      else await this.#makeWritable(record, from);
       this.#writables.set(record.id, record);
       await faults.hit('layers-open-named');
+      if (limitBytes !== undefined) await this.#setFirstLimit(record, limitBytes);
       return this.#view(record);
     });
   }
@@ -149,7 +159,9 @@ export class StoredLayers implements LayerStore {
       const from = dataOf(this.#paths.writable(id));
       const { base, parents } = record;
       if (!options.isInUse && driver.movesContent) return await this.#moveDown(record);
-      return await this.#makeLayer({ base, parents, flattens: null }, (to) => driver.freeze({ from, to }));
+      const content = { base, parents, flattens: null };
+      if (driver.isTransactional) return await this.#snapshot(content, { record, from });
+      return await this.#makeLayer(content, async (to) => void (await driver.freeze({ from, to })));
     });
   }
 
@@ -157,6 +169,7 @@ export class StoredLayers implements LayerStore {
     await this.#writableLock.run(id, async () => {
       const record = this.#get(id);
       this.#writables.delete(id);
+      this.#sizes?.forgetWritable(id);
       await this.#remove(id, this.#paths.writable(id)).catch((error: unknown) => {
         this.#writables.set(id, record);
         throw error;
@@ -181,6 +194,7 @@ export class StoredLayers implements LayerStore {
       throw new PlatformError('layer_in_use', `${user} stands on the layer ${id}.`, { details: { layer: id, user } });
     }
     this.#layers.delete(id);
+    this.#sizes?.forgetLayer(id);
     await this.#remove(id, this.#paths.layer(id)).catch((error: unknown) => {
       this.#layers.set(id, manifest);
       throw error;
@@ -230,14 +244,19 @@ export class StoredLayers implements LayerStore {
   async usageOf(id: WritableId | LayerId): Promise<Usage> {
     const { driver } = this.#options;
     if (isId('writable', id)) {
-      return await driver.usageOf(dataOf(this.#paths.writable(this.#get(id).id)), { isFixed: false });
+      const record = this.#get(id);
+      if (this.#sizes !== undefined) return await this.#sizes.ofWritable(record);
+      return await driver.usageOf(dataOf(this.#paths.writable(id)), { isFixed: false });
     }
     if (!this.#layers.has(id)) throw notFound(id);
+    if (this.#sizes !== undefined) {
+      return { bytes: await this.#sizes.ofLayer(id), exclusiveBytes: undefined, limitBytes: undefined };
+    }
     return await driver.usageOf(dataOf(this.#paths.layer(id)), { isFixed: true });
   }
 
   async setLimit(id: WritableId, limitBytes: number): Promise<void> {
-    await this.#options.driver.setLimit(dataOf(this.#paths.writable(this.#get(id).id)), limitBytes);
+    await this.#limit(this.#get(id), limitBytes);
   }
 
   async collect(options: { readonly referenced: Iterable<LayerId>; readonly minAgeMs?: number }): Promise<LayerId[]> {
@@ -259,14 +278,80 @@ export class StoredLayers implements LayerStore {
 
   async maintain(): Promise<void> {
     await this.#options.driver.maintain();
+    await this.#sizes?.maintain();
   }
 
   async listQuarantine(): Promise<readonly string[]> {
     return (await readdir(this.#paths.quarantine)).sort();
   }
 
+  async counted(): Promise<void> {
+    await this.#sizes?.idle();
+  }
+
+  async emptied(): Promise<void> {
+    await this.#emptying.run(async () => {});
+  }
+
   async close(): Promise<void> {
+    await this.counted();
+    await this.emptied();
     await this.#options.driver.close({ isUnused: this.#writables.size === 0 });
+  }
+
+  /** One whose limit cannot be set is not left. A crash leaves one that nobody has heard of. */
+  async #setFirstLimit(record: WritableRecord, limitBytes: number): Promise<void> {
+    try {
+      await this.#limit(record, limitBytes);
+    } catch (error) {
+      await this.discardWritable(record.id);
+      throw error;
+    }
+  }
+
+  async #limit(record: WritableRecord, limitBytes: number): Promise<void> {
+    if (this.#sizes !== undefined) await this.#sizes.setLimit(record, limitBytes);
+    else await this.#options.driver.setLimit(dataOf(this.#paths.writable(record.id)), limitBytes);
+  }
+
+  async #makeWritable(record: WritableRecord, from: LayerId | undefined): Promise<void> {
+    const { driver, faults } = this.#options;
+    const directory = this.#paths.unfinished(record.id);
+    await this.#making(directory, cannotOpen, async () => {
+      await driver.makeWritable(dataOf(directory), from && dataOf(this.#paths.layer(from)));
+      await writeRecord(directory, record);
+      await faults.hit('layers-open-made');
+      await rename(directory, this.#paths.writable(record.id));
+      await syncDirectory(this.#paths.writables);
+    });
+  }
+
+  /** Whole, and on disk, with its last step. */
+  async #branch(record: WritableRecord, from: LayerId): Promise<void> {
+    const { driver, faults } = this.#options;
+    const directory = this.#paths.writable(record.id);
+    await this.#making(directory, cannotOpen, async () => {
+      await describeWritable(directory, record);
+      await faults.hit('layers-open-made');
+      await driver.makeWritable(dataOf(directory), dataOf(this.#paths.layer(from)));
+    });
+  }
+
+  /** Of what is in `from` now; whole, and on disk, with the last step. */
+  async #snapshot(
+    content: NewLayer,
+    { record, from }: { readonly record: WritableRecord; readonly from: string },
+  ): Promise<Layer> {
+    const { driver, faults } = this.#options;
+    const manifest = this.#manifestOf(content);
+    const directory = this.#paths.layer(manifest.id);
+    await this.#making(directory, cannotMake, async () => {
+      await writeManifest(directory, manifest);
+      await faults.hit('layers-make-described');
+      const chargedBytes = await driver.freeze({ from, to: dataOf(directory) });
+      this.#sizes?.frozen(record, manifest.id, chargedBytes);
+    });
+    return await this.#named(manifest);
   }
 
   /** What the layer is made of comes from `fill`; it is visible when the rename is done. */
@@ -274,7 +359,7 @@ export class StoredLayers implements LayerStore {
     const { faults } = this.#options;
     const manifest = this.#manifestOf(content);
     const directory = this.#paths.unfinished(manifest.id);
-    await this.#making(directory, 'a layer cannot be made', async () => {
+    await this.#making(directory, cannotMake, async () => {
       await writeManifest(directory, manifest);
       await faults.hit('layers-make-described');
       await fill(dataOf(directory));
@@ -283,9 +368,7 @@ export class StoredLayers implements LayerStore {
       await rename(directory, this.#paths.layer(manifest.id));
       await syncDirectory(this.#paths.layers);
     });
-    this.#layers.set(manifest.id, manifest);
-    await faults.hit('layers-make-named');
-    return layerView(manifest);
+    return await this.#named(manifest);
   }
 
   /** The content of a writable layer that nobody uses becomes the uppermost layer under it. */
@@ -294,12 +377,16 @@ export class StoredLayers implements LayerStore {
     const manifest = this.#manifestOf({ base, parents, flattens: null });
     const directory = this.#paths.unfinished(manifest.id);
     const parts: ContentMoveParts = { ...this.#options, paths: this.#paths };
-    await this.#making(directory, 'a layer cannot be made', async () => {
+    await this.#making(directory, cannotMake, async () => {
       await writeManifest(directory, manifest);
       await this.#options.faults.hit('layers-make-described');
       const moved = await moveContent(parts, record, manifest.id);
       this.#writables.set(record.id, moved);
     });
+    return await this.#named(manifest);
+  }
+
+  async #named(manifest: LayerManifest): Promise<Layer> {
     this.#layers.set(manifest.id, manifest);
     await this.#options.faults.hit('layers-make-named');
     return layerView(manifest);
@@ -335,14 +422,18 @@ export class StoredLayers implements LayerStore {
     const removed = this.#paths.removed(id);
     try {
       await rename(path, removed);
-      await syncDirectory(this.#paths.trash);
+      if (!driver.isTransactional) await syncDirectory(this.#paths.trash);
     } catch (error) {
       if (!(await exists(removed))) throw asStorageError(error, `${id} cannot be removed`);
     }
     await faults.hit('layers-remove-renamed');
-    await driver.remove(removed).catch((error: unknown) => {
-      log.error('Something removed is left until the storage is opened again.', { id, error });
-    });
+    const empty = () =>
+      driver.remove(removed).catch((error: unknown) => {
+        log.error('Something removed is left until the storage is opened again.', { id, error });
+      });
+    if (!driver.isTransactional) return await empty();
+    const emptied = this.#emptying.run(empty);
+    if (this.#emptying.size > emptyingMax) await emptied;
   }
 
   /** The stack counts as used until the work is done. */

@@ -293,6 +293,7 @@ export function layerStoreContract(open: () => Promise<LayerRig>): void {
     }
     for (const { id } of store.listWritables()) await store.discardWritable(id);
     for (const { id } of layers) await store.removeLayer(id);
+    await store.emptied();
     for (const name of ['trash', 'layers', 'writable']) expect(await readdir(join(rig.root, name))).toEqual([]);
   });
 }

@@ -68,7 +68,8 @@ function describeCrashes(kind: RigKind): void {
     const isMove = kind.kind === 'directories' && !isInUse;
     const steps = isMove
       ? ['layers-make-described', 'layers-move-intended', 'layers-move-taken']
-      : ['layers-make-described', 'layers-make-filled'];
+      : // A snapshot is there, and on disk, in one step.
+        ['layers-make-described', ...(kind.kind === 'directories' ? ['layers-make-filled'] : [])];
     const ends = isMove ? ['layers-move-named', 'layers-move-fresh', 'layers-make-named'] : ['layers-make-named'];
     return [
       ...steps.map((point) => ({ point, isInUse, isThere: false })),

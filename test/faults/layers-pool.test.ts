@@ -2,11 +2,13 @@
 import { execFile, spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { open, readdir, readFile, rm, stat, statfs, writeFile } from 'node:fs/promises';
+import { constants } from 'node:os';
 import { join } from 'node:path';
 import { promisify } from 'node:util';
 import { afterEach, beforeEach, expect, test } from 'vitest';
 import { probeStorage } from '../../src/layers/index.ts';
 import { eventually } from '../support/crashes.ts';
+import { FakeClock } from '../support/fake-clock.ts';
 import { LayerRig, rigKinds } from '../support/layer-rig.ts';
 import { describeWith } from '../support/requires.ts';
 import { smallPool } from '../support/small-pool.ts';
@@ -102,6 +104,67 @@ describeWith(...kind.needs)('a pool', () => {
         await rig.operations.quotaOf(rig.root, { isFixed: false });
         expect(await freeBytes()).toBeGreaterThan(before - 8 * mebibyte);
       });
+    });
+
+    test('K42: a limit counts what a fork began with, and gives room back when that is removed', async () => {
+      const clock = new FakeClock();
+      rig.clock = clock;
+      const store = await rig.store();
+      const source = await rig.fork(store);
+      await writeFile(join(source.directory, 'upper/first'), Buffer.alloc(20 * mebibyte, 'x'), { flush: true });
+      const layer = await store.freeze(source.id, { isInUse: true });
+      const limitBytes = 30 * mebibyte;
+      const fork = await store.openWritable({ base: 'test', from: layer.id, limitBytes });
+      const write = (name: string) =>
+        writeFile(join(fork.directory, 'upper', name), Buffer.alloc(16 * mebibyte, name), { flush: true }).catch(
+          (error: NodeJS.ErrnoException) => error.errno,
+        );
+      const full = -constants.errno.EDQUOT;
+      expect(await write('a')).toBe(full);
+      const { bytes, limitBytes: said } = await store.usageOf(fork.id);
+      expect(said).toBe(limitBytes);
+      expect(bytes).toBeGreaterThan(20 * mebibyte);
+      await rm(join(fork.directory, 'upper/a'));
+      await rm(join(fork.directory, 'upper/first'));
+      await eventually(async () => {
+        clock.step(60_000);
+        await store.maintain();
+        expect(await write('b')).toBeUndefined();
+      });
+      expect(await write('c')).toBe(full);
+      expect(await rig.leftovers()).toEqual([]);
+    });
+
+    test('K41: the size of a checkpoint follows what it refers to, whatever earlier ones hold', async () => {
+      const store = await rig.store();
+      const writable = await rig.fork(store);
+      const sizes: number[] = [];
+      for (let step = 0; step < 4; step++) {
+        const content = Buffer.alloc(8 * mebibyte, `${step}`);
+        await writeFile(join(writable.directory, 'upper/file'), content, { flush: true });
+        const { id } = await store.freeze(writable.id, { isInUse: true });
+        await store.counted();
+        sizes.push((await store.usageOf(id)).bytes / mebibyte);
+      }
+      for (const size of sizes) expect(size).toSatisfy((each: number) => each > 8 && each < 9);
+    });
+
+    test('that an earlier version made keeps its quotas, and does the same', async () => {
+      let store = await rig.store();
+      await store.close();
+      await rig.operations.mountPool({ image: image(), point: rig.root });
+      await promisify(execFile)('btrfs', ['quota', 'disable', rig.root]);
+      expect(await rig.operations.enableQuotas(rig.root, { isSimple: false })).toBe('full');
+      store = await rig.store();
+      expect(await rig.operations.enableQuotas(rig.root, { isSimple: true })).toBe('full');
+      const source = await rig.fork(store);
+      await writeFile(join(source.directory, 'upper/first'), Buffer.alloc(20 * mebibyte, 'x'), { flush: true });
+      const layer = await store.freeze(source.id, { isInUse: true });
+      expect((await store.usageOf(layer.id)).bytes).toBeGreaterThan(20 * mebibyte);
+      const fork = await store.openWritable({ base: 'test', from: layer.id, limitBytes: 30 * mebibyte });
+      const writing = writeFile(join(fork.directory, 'upper/a'), Buffer.alloc(16 * mebibyte), { flush: true });
+      await expect(writing).rejects.toMatchObject({ errno: -constants.errno.EDQUOT });
+      await rm(join(fork.directory, 'upper/first'));
     });
 
     test('is not entered by the removal of a directory above it', async () => {

@@ -8,7 +8,7 @@ import { mkdir, mkdtemp, readdir, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { promisify } from 'node:util';
-import { type FaultPoints, ScriptedFaults, SystemClock, silentLogger } from '../../src/base/index.ts';
+import { type Clock, type FaultPoints, ScriptedFaults, SystemClock, silentLogger } from '../../src/base/index.ts';
 import { LayerOperations, Spawner } from '../../src/isolation/index.ts';
 import {
   type LayerStore,
@@ -101,6 +101,9 @@ export class LayerRig {
     return join(this.directory, 'base');
   }
 
+  /** Of the stores that are opened from now on. */
+  clock: Clock = new SystemClock();
+
   /** Opens the store, again if it was open before. */
   async store(faults: FaultPoints = this.faults): Promise<LayerStore> {
     await this.#store?.close();
@@ -108,7 +111,7 @@ export class LayerRig {
     this.#store = await openLayerStore({
       directory: this.storage,
       operations: this.operations,
-      clock: new SystemClock(),
+      clock: this.clock,
       faults,
       log: silentLogger,
       kind: this.#kind.kind,
