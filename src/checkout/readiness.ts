@@ -80,7 +80,7 @@ function lackOf(sandbox: Sandbox, { setupHash }: ReadyOptions): string | undefin
   if (state !== 'running') return `it is ${state}`;
   // Whoever holds the lease of a sandbox without its set-up is about to do it, or does it now.
   if (setupHash === undefined || view.lease === null || client?.setup === setupHash) return undefined;
-  return `${view.lease.holder} is setting it up (${view.lease.reason})`;
+  return `it is being set up by ${view.lease.holder}: ${view.lease.reason}`;
 }
 
 async function wake(sandbox: Sandbox, signal: AbortSignal | undefined): Promise<void> {
