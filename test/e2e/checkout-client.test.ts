@@ -1,5 +1,5 @@
 /** What a caller on a checkout asks of the server, and when: resolution, the lock of the cache, the lease around a cycle. */
-import { chmodSync, mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { chmodSync, existsSync, mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterAll, beforeAll, expect } from 'vitest';
 import { listCheckouts, runCycle } from '../../src/checkout/index.ts';
@@ -280,6 +280,36 @@ test(
     );
     expect(changes.length).toBeGreaterThan(4);
     expect(changes.filter(({ headers }) => !headers.has(conditionHeaders.leaseToken))).toEqual([]);
+  },
+  manyCalls,
+);
+
+test(
+  'a sandbox that goes back to a checkpoint gets the files of the checkout again, which are not touched',
+  async () => {
+    const root = await rig.repository('goes-back', { 'a.txt': 'one\n', 'b.txt': 'b\n' });
+    const caller = await callerAt(root);
+    const exec = async (command: string) =>
+      await runCycle(await caller.cycle(), {
+        mayPull: () => true,
+        run: async ({ sandbox }) => (await sandbox.exec(command, { cwd: '/workspace' })).stdout,
+      });
+    await exec('echo made > made.txt');
+    const { sandbox } = (await caller.resolver.find())!;
+    const { id } = await sandbox.checkpoints.create();
+    writeFileSync(join(root, 'a.txt'), 'two\n');
+    rmSync(join(root, 'b.txt'));
+    await exec('echo later > later.txt');
+    await (await platform.client.sandboxes.connect(sandbox.id)).restore(id);
+    const { result, pull } = await exec('cat a.txt; ls');
+    expect(result).toBe('two\na.txt\nlater.txt\nmade.txt\n');
+    expect(pull).toMatchObject({ conflicts: [], files: 0 });
+    expect(['a.txt', 'later.txt', 'made.txt'].map((name) => readFileSync(join(root, name), 'utf8'))).toEqual([
+      'two\n',
+      'later\n',
+      'made\n',
+    ]);
+    expect(existsSync(join(root, 'b.txt'))).toBe(false);
   },
   manyCalls,
 );

@@ -107,8 +107,9 @@ test(
 );
 
 test(
-  'P77, P79, P85, P86: who waits is told who holds it and why; --no-wait refuses with the same; the order of steps is told',
+  'P77, P79, P85, P86, P153: who waits is told who holds it and why; --no-wait refuses with the same; the order of steps is told, and so are the events',
   async () => {
+    const { last: after } = await platform.client.events.list({ limit: 1 });
     const holder = rig.spawn(root, exec('-v', '-i', '--', 'sh', '-c', 'echo ready; read line; exit 4'));
     await expect.poll(() => holder.stdout, within).toContain('ready');
     const refused = await rig.run(root, ['--json', ...exec('--no-wait', '--', 'true')]);
@@ -129,6 +130,13 @@ test(
     expect(waiting.stdout).toBe('mine\n');
     const steps = holder.stderr.split('\n').filter((line) => line.startsWith('atoll: lease'));
     expect(steps).toEqual(['atoll: lease requested', 'atoll: lease granted', 'atoll: lease released']);
+    const { items } = await platform.client.events.list({ after, sandboxId, limit: 1_000 });
+    const leaseEvents = (pid: number | undefined) =>
+      items.filter(({ data }) => data['holder'] === `tester (pid ${pid})`).map(({ kind }) => kind);
+    expect(leaseEvents(holder.child.pid)).toEqual(['lease.requested', 'lease.granted', 'lease.released']);
+    const order = items.map(({ kind, data }) => `${kind} ${data['holder']}`);
+    const [first, second] = [holder, waiting].map(({ child }) => `tester (pid ${child.pid})`);
+    expect(order.indexOf(`lease.granted ${second}`)).toBeGreaterThan(order.indexOf(`lease.released ${first}`));
   },
   manyCommands,
 );
