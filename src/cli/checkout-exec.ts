@@ -209,17 +209,22 @@ class Runner {
   async #inTerminal(leased: Leased, checkout: OpenCheckout): Promise<Ran> {
     const { terminal: local, env: ours } = this.#call.io;
     const { env, ...place } = this.#place(checkout);
+    const { timeout, user } = this.#call.options;
     const command = typeof this.#command === 'string' ? ['bash', '-c', this.#command] : [...this.#command];
     const terminal = await leased.sandbox.terminals.open({
       ...local.size(),
       ...place,
       env: { ...(ours['TERM'] !== undefined && { TERM: ours['TERM'] }), ...env },
       command,
+      ...(timeout !== undefined && { timeoutMs: timeout }),
+      ...(user !== undefined && { user }),
     });
-    const exitCode = await visitTerminal(this.#call, terminal);
+    const ended = await visitTerminal(this.#call, terminal);
+    const exit = (await terminal.exited) ?? null;
+    const exitCode = exit?.timedOut ? timedOutCode : ended;
     const isDetached = exitCode === exitCodes.done && terminal.view.running;
     if (isDetached) say(this.#call, `Left ${terminal.id} running; "atoll sh --id ${terminal.id}" shows it again.`);
-    return { ...nothing, exitCode, isDetached };
+    return { ...nothing, exitCode, exit, isDetached };
   }
 }
 

@@ -127,6 +127,34 @@ test(
   manyCalls,
 );
 
+for (const what of [401, 403, 500, 'timeout'] as const) {
+  test(
+    `P38: a look at the sandbox that ends with ${what} says nothing about it: it is remembered, and none is made`,
+    async () => {
+      const root = await rig.repository(`unknown-${what}`);
+      const { sandbox } = await (await callerAt(root)).resolver.ensure();
+      const before = await count();
+      const codes = { 401: 'unauthenticated', 403: 'forbidden', 500: 'internal' } as const;
+      const between: CallerOptions['between'] = async (request, send) => {
+        if (request.what !== `GET /v1/sandboxes/${sandbox.id}`) return await send();
+        if (what === 'timeout') throw new DOMException('late', 'TimeoutError');
+        const error = { code: codes[what], message: 'no', details: {}, requestId: 'req' };
+        return new Response(JSON.stringify({ error }), { status: what });
+      };
+      const caller = await callerAt(root, { between, retries: 1 });
+      for (const work of ['find', 'ensure'] as const) {
+        const code = what === 'timeout' ? 'server_unreachable' : codes[what];
+        await expect(caller.resolver[work]()).rejects.toMatchObject({ code });
+      }
+      expect(caller.whats().filter((asked) => !asked.startsWith('GET'))).toEqual([]);
+      expect(caller.cache.find(caller.resolver.key)?.sandboxId).toBe(sandbox.id);
+      expect((await (await callerAt(root)).resolver.ensure()).how).toBe('known');
+      expect(await count()).toBe(before);
+    },
+    manyCalls,
+  );
+}
+
 test(
   'P40: a creation whose answer is lost is repeated under the same key, and one sandbox is made',
   async () => {

@@ -98,6 +98,37 @@ test(
 );
 
 test(
+  'P43: a client that is killed before it has heard of the sandbox it made leaves one that the next finds',
+  async () => {
+    const root = await rig.repository('crash');
+    const before = await count();
+    const made = Promise.withResolvers<{ id: string }>();
+    /** Passes everything on, and keeps the answer of the creation for itself. */
+    const proxy = createServer(async (request, response) => {
+      const { method = 'GET', url = '/', headers } = request;
+      const { host: _, connection: __, ...passed } = headers as Record<string, string>;
+      const content = Buffer.concat(await request.toArray());
+      const body = content.byteLength === 0 ? {} : { body: content };
+      const answer = await fetch(`${platform.server.url}${url}`, { method, headers: passed, ...body });
+      const text = await answer.text();
+      if (method === 'POST' && url === '/v1/sandboxes') return made.resolve(JSON.parse(text));
+      response.writeHead(answer.status, { 'Content-Type': 'application/json' }).end(answer.status === 204 ? '' : text);
+    });
+    await new Promise<void>((resolve) => proxy.listen(0, '127.0.0.1', resolve));
+    const url = `http://127.0.0.1:${(proxy.address() as AddressInfo).port}`;
+    const doomed = rig.spawn(root, ['start'], { env: { ATOLL_URL: url, ATOLL_API_KEY: platform.key } });
+    const { id } = await made.promise;
+    doomed.child.kill('SIGKILL');
+    await doomed.ended;
+    proxy.closeAllConnections();
+    proxy.close();
+    expect(await start(root)).toMatchObject({ id, how: 'adopted' });
+    expect(await count()).toBe(before + 1);
+  },
+  manyCommands,
+);
+
+test(
   'P63: a sandbox that was deleted is forgotten and another is made; a stopped one is started again',
   async () => {
     const root = await rig.repository('ends');
@@ -159,7 +190,7 @@ test(
 );
 
 test(
-  'P38, P39: a server that refuses or fails is no reason to forget or to create',
+  'P39: a server that cannot be asked what there is is no reason to create',
   async () => {
     const root = await rig.repository('away');
     let status = 500;
