@@ -75,6 +75,7 @@ export async function runCycle<Result>(options: CycleOptions, steps: CycleSteps<
   const { resolver, definition, say } = options;
   let resolved = steps.isReset ? await resolver.reset() : await resolver.ensure();
   for (let attempt = 1; ; attempt++) {
+    if (resolved.how === 'created') say(`Made the sandbox ${resolved.sandbox.id} for this checkout.`);
     const made = resolved.how === 'created' ? null : (readClientState(resolved.sandbox.metadata)?.definition ?? null);
     if (made !== null && made !== definition.hash) {
       say('The definition has changed since the sandbox was made; "atoll reset" makes a new one from it.');

@@ -250,7 +250,7 @@ async function report(call: CommandCall<CheckoutExecOptions>, cycle: CycleResult
     const paths = pull.conflicts.map(({ path }) => path).join(', ');
     say(call, `Not brought back, because both sides changed them: ${paths}. Nothing here was changed.`);
     const where = [pull.folder, pull.ref].filter((place) => place !== null).join(' and on ');
-    if (where !== '') say(call, `The sandbox's side is in ${where}.`);
+    if (where !== '') say(call, `The sandbox's side is in ${where}; README.txt there tells how to go on.`);
   }
   if (call.options.verbose) {
     const { push: pushMs, run, pull: pullMs } = cycle.timingsMs;
