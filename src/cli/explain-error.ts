@@ -30,7 +30,8 @@ const hints: Partial<Record<ErrorCode, string>> = {
   session_terminated: '"atoll session create SANDBOX NAME" begins a new shell under the same name.',
   session_queue_timeout: '"atoll session ls SANDBOX" shows what is busy; wait longer, or use another session.',
   session_shell_not_usable: 'Leave --shell out to use the bash of the sandbox.',
-  lease_held: '"atoll lease ls" shows who holds it; wait with --wait 5m in a checkout, or with "atoll lease acquire SANDBOX --wait 5m".',
+  lease_held:
+    '"atoll lease ls" shows who holds it; wait with --wait 5m in a checkout, or with "atoll lease acquire SANDBOX --wait 5m".',
   lease_lost: 'Acquire the lease again and use its new token.',
   outcome_unknown: 'Look first, or repeat it with the same --idempotency-key.',
   operation_in_doubt: 'Look at what it acted on; "atoll operations key:KEY" tells what is known.',

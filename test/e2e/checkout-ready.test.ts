@@ -9,6 +9,7 @@ import { type CallerOptions, CheckoutCaller } from '../support/checkout-caller.t
 import { CheckoutRig } from '../support/checkout-cli-rig.ts';
 import { Platform } from '../support/platform.ts';
 import { requires, testWith } from '../support/requires.ts';
+import { steppedClock } from '../support/stepped-clock.ts';
 
 const test = testWith(requires.root, requires.cgroups, requires.program('git'));
 const manyCalls = { timeout: 120_000 };
@@ -37,20 +38,6 @@ const stillClock: ClientClock = {
       signal?.addEventListener('abort', () => resolve(), { once: true });
     }),
 };
-
-/** Time that passes as it is waited for. */
-function steppedClock() {
-  const waits: number[] = [];
-  let now = 0;
-  const clock: ClientClock = {
-    nowMs: () => now,
-    wait: async (ms) => {
-      waits.push(ms);
-      now += ms;
-    },
-  };
-  return { clock, waits };
-}
 
 const lend = (sandboxId: string) =>
   platform.client.leases.acquire({ resources: [sandboxId], holder: 'ana', reason: 'npm test', ttlMs: 60_000 });
