@@ -1,12 +1,16 @@
-/** 8 agents in one checkout for 200 rounds, first left alone, then with a client killed every few rounds. `ROUNDS` sets another number. */
+/**
+ * 8 agents in one checkout for 200 rounds, first left alone, then with a client killed every few rounds. `ROUNDS` sets another number,
+ * `KILL_EVERY` does only one of both: 0 leaves them alone.
+ */
 import { runAgents } from '../test/support/agents-in-checkout.ts';
 import { CheckoutRig } from '../test/support/checkout-cli-rig.ts';
 import { Platform } from '../test/support/platform.ts';
 
 const rounds = Number(process.env['ROUNDS'] ?? 200);
+const only = process.env['KILL_EVERY'];
 let isWrong = false;
 
-for (const killEvery of [0, 5]) {
+for (const killEvery of only === undefined ? [0, 5] : [Number(only)]) {
   const platform = await Platform.start();
   const rig = await CheckoutRig.open(platform);
   const startMs = performance.now();

@@ -4,22 +4,9 @@ import { describe, expect, test } from 'vitest';
 import { type ClientClock, isPlatformError, PlatformError, Sandbox } from '../src/sdk/index.ts';
 import { goodKey, testExecResult, testId, testSandboxView } from './support/fake-control.ts';
 import { openHttpRig } from './support/http-rig.ts';
+import { steppedClock } from './support/stepped-clock.ts';
 
 const sandboxId = testId('sandbox', 'a');
-
-/** Time that passes only by waiting, and then at once. */
-function instantClock() {
-  const waits: number[] = [];
-  let now = 0;
-  const clock: ClientClock = {
-    nowMs: () => now,
-    wait: async (ms) => {
-      waits.push(ms);
-      now += ms;
-    },
-  };
-  return { clock, waits };
-}
 
 describe('a sandbox', () => {
   test('is made with a client or with an address, carries what was said, and is deleted by await using', async () => {
@@ -167,7 +154,7 @@ describe('what goes wrong is one class of error', () => {
   test('nobody there: server_unreachable, also for a change, because nothing was sent', async () => {
     const rig = await openHttpRig();
     await rig.server.close();
-    const { clock, waits } = instantClock();
+    const { clock, waits } = steppedClock();
     const client = rig.client({ clock });
     await expect(client.whoAmI()).rejects.toMatchObject({ code: 'server_unreachable' });
     expect(waits).toHaveLength(3);
@@ -176,7 +163,7 @@ describe('what goes wrong is one class of error', () => {
 
   test('an answer that is lost: outcome_unknown for a change, server_unreachable for a look', async () => {
     await using dead = await openDeadServer();
-    const { clock } = instantClock();
+    const { clock } = steppedClock();
     const options = { url: dead.url, apiKey: 'k', clock };
     const lost = await Sandbox.create({ ...options, idempotencyKey: 'k' }).catch((error: unknown) => error);
     expect(isPlatformError(lost, 'outcome_unknown')).toBe(true);
@@ -197,7 +184,7 @@ describe('what goes wrong is one class of error', () => {
 
   test('once an answer was lost, a repeat that is refused does not make it "nothing changed"', async () => {
     const rig = await openHttpRig();
-    const { clock } = instantClock();
+    const { clock } = steppedClock();
     let calls = 0;
     const flaky: typeof fetch = async () => {
       if (calls++ === 0) throw new TypeError('fetch failed');
@@ -211,7 +198,7 @@ describe('what goes wrong is one class of error', () => {
   test('an answer that is not of an Atoll server says so', async () => {
     await using rig = await openHttpRig();
     const fake: typeof fetch = async () => new Response('<h1>Bad gateway</h1>', { status: 502 });
-    const client = rig.client({ fetch: fake, clock: instantClock().clock });
+    const client = rig.client({ fetch: fake, clock: steppedClock().clock });
     await expect(client.whoAmI()).rejects.toMatchObject({
       code: 'server_unreachable',
       message: expect.stringContaining('status 502'),
@@ -236,7 +223,7 @@ describe('what goes wrong is one class of error', () => {
 describe('repeats', () => {
   test('create makes an idempotency key of its own and repeats with the same one when nothing was changed', async () => {
     await using rig = await openHttpRig();
-    const { clock, waits } = instantClock();
+    const { clock, waits } = steppedClock();
     const keys: (string | null)[] = [];
     let failures = 2;
     const client = rig.client({
@@ -369,7 +356,7 @@ describe('a lease', () => {
     rig.control.onRenew = async () => {
       throw new PlatformError('lease_not_found', 'It has ended.');
     };
-    const sandbox = await Sandbox.connect(sandboxId, { client: rig.client({ clock: instantClock().clock }) });
+    const sandbox = await Sandbox.connect(sandboxId, { client: rig.client({ clock: steppedClock().clock }) });
     const call = sandbox.lease(
       { ttlMs: 3_000 },
       (_held, { signal }) => new Promise<void>((resolve) => signal.addEventListener('abort', () => resolve())),
@@ -380,7 +367,7 @@ describe('a lease', () => {
 
   test('that cannot be renewed within its term is lost too', async () => {
     await using rig = await openHttpRig();
-    const { clock, waits } = instantClock();
+    const { clock, waits } = steppedClock();
     rig.control.onRenew = async () => {
       throw new PlatformError('node_unavailable', 'Away.');
     };
@@ -400,7 +387,7 @@ describe('events', () => {
     const second = await openHttpRig();
     let url = first.url;
     const client = first.client({
-      clock: instantClock().clock,
+      clock: steppedClock().clock,
       fetch: (input, init) => fetch(String(input).replace(first.url, url), init),
     });
     const abort = new AbortController();

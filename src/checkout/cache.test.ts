@@ -146,6 +146,7 @@ if (hang === 'hang') await cache.withLock({}, async (lock) => {
 
 test('P14, P73, P76: 100 writers in 4 processes lose no update, and SIGKILL frees the lock and leaves the file whole', async () => {
   const cache = open();
+  const { ino } = statSync(pathOf());
   await cache.withLock({}, async (lock) => lock.save(session));
   const program = join(directory, 'writer.ts');
   writeFileSync(program, writer);
@@ -161,4 +162,6 @@ test('P14, P73, P76: 100 writers in 4 processes lose no update, and SIGKILL free
   await once(hanging, 'exit');
   await cache.withLock({}, async () => {});
   expect(cache.find('k')).toMatchObject({ execCount: 100, lastExecMs: 1 });
+  // The file that carries the lock is the same one for everybody, always.
+  expect(statSync(pathOf()).ino).toBe(ino);
 }, 120_000);

@@ -13,6 +13,7 @@ import { dirname } from 'node:path';
 import { DatabaseSync } from 'node:sqlite';
 import { PlatformError } from '../protocol/index.ts';
 import { busyTimeoutMs, isBusy, type LockOwner, takeLock, type WaitOptions } from './cache-lock.ts';
+import { findSharedLock, lockFaultOf } from './lock-probe.ts';
 import { type Session, sessionOf } from './session.ts';
 
 export const cacheVersion = 1;
@@ -128,6 +129,8 @@ export class Cache {
       this.#create();
     } catch (error) {
       if (error instanceof PlatformError) throw error;
+      const fault = lockFaultOf(error, path);
+      if (fault !== undefined) throw withoutLocks(path, fault);
       if (!isCorrupt(error)) throw unusable(path, error);
       const aside = `${path}.broken-${this.#options.nowMs()}`;
       renameSync(path, aside);
@@ -151,11 +154,9 @@ export class Cache {
         database.prepare('SELECT count(*) FROM sessions').get();
         return;
       }
-      const mode = toWriteAhead(database);
-      if (mode !== 'wal') {
-        const message = `The file system of ${path} has no working locks (SQLite refused WAL). Set ATOLL_STATE to a local folder.`;
-        throw new PlatformError('checkout_cache_unusable', message);
-      }
+      if (toWriteAhead(database) !== 'wal') throw withoutLocks(path, 'SQLite refuses WAL');
+      const fault = findSharedLock(database, path);
+      if (fault !== undefined) throw withoutLocks(path, fault);
       database.exec('BEGIN IMMEDIATE');
       // Another process may have made it meanwhile.
       if (numberOf(database, 'user_version') === 0) database.exec(schema);
@@ -304,6 +305,11 @@ function isCorrupt(error: unknown): boolean {
   const code = (error as { errcode?: number }).errcode;
   // SQLITE_CORRUPT, SQLITE_NOTADB, and a table that should be there.
   return code === 11 || code === 26 || code === 1 || (code !== undefined && (code & 0xff) === 11);
+}
+
+function withoutLocks(path: string, why: string): PlatformError {
+  const message = `The file system of ${path} has no working locks (${why}). Set ATOLL_STATE to a local folder.`;
+  return new PlatformError('checkout_cache_unusable', message);
 }
 
 function unusable(path: string, cause: unknown): PlatformError {

@@ -83,6 +83,11 @@ export function newClientState(
   };
 }
 
+/** For a sandbox that is made from that of a checkout and belongs to none. */
+export function withoutClientState(metadata: SandboxView['metadata']): Record<string, string> {
+  return Object.fromEntries(Object.entries(metadata).filter(([key]) => !key.startsWith(prefix)));
+}
+
 export function worktreesText(worktrees: Worktrees): string {
   return JSON.stringify(worktrees.slice(-worktreesMax));
 }

@@ -8,19 +8,17 @@
  */
 import { isPlatformError, PlatformError } from '../protocol/index.ts';
 import type { Atoll, Sandbox } from '../sdk/index.ts';
-import type { Cache } from './cache.ts';
 import { admitsWorktree, hasWorktree, metadataKeys, readClientState, worktreesText } from './client-state.ts';
 import type { Definition } from './definition.ts';
 import type { FoundCheckout } from './find-checkout.ts';
 import { type HolderView, holdLease } from './hold-lease.ts';
-import { ensureRunning } from './liveness.ts';
+import { ensureReady } from './readiness.ts';
 import type { CheckoutResolver, Resolved } from './resolver.ts';
 import { ensureSetUp } from './set-up.ts';
 import type { PullSummary, PushSummary, SyncPort, SyncProgress } from './sync-port.ts';
 
 export interface CycleOptions {
   readonly client: Atoll;
-  readonly cache: Cache;
   readonly resolver: CheckoutResolver;
   readonly found: FoundCheckout;
   readonly definition: Definition;
@@ -77,6 +75,7 @@ export async function runCycle<Result>(options: CycleOptions, steps: CycleSteps<
   const { resolver, definition, say } = options;
   let resolved = steps.isReset ? await resolver.reset() : await resolver.ensure();
   for (let attempt = 1; ; attempt++) {
+    if (resolved.how === 'created') say(`Made the sandbox ${resolved.sandbox.id} for this checkout.`);
     const made = resolved.how === 'created' ? null : (readClientState(resolved.sandbox.metadata)?.definition ?? null);
     if (made !== null && made !== definition.hash) {
       say('The definition has changed since the sandbox was made; "atoll reset" makes a new one from it.');
@@ -95,9 +94,9 @@ async function underLease<Result>(
   steps: CycleSteps<Result>,
 ): Promise<CycleResult<Result> | 'not ours'> {
   const { client, say, signal } = options;
-  const ready = await ensureRunning(client, resolved.sandbox, {
+  const ready = await ensureReady(client, resolved.sandbox, {
     timeoutMs: options.readyTimeoutMs,
-    onStart: () => say(`Starting ${resolved.sandbox.id}, which was stopped.`),
+    onStart: (was) => say(`Starting ${resolved.sandbox.id}, which was ${was}.`),
     ...(signal && { signal }),
   });
   const hold = {
@@ -141,7 +140,7 @@ async function cycleInside<Result>(
   options: CycleOptions,
   given: { readonly resolved: Resolved; readonly leased: Leased; readonly steps: CycleSteps<Result> },
 ): Promise<CycleResult<Result>> {
-  const { sync, cache, resolver, definition, nowMs } = options;
+  const { sync, resolver, definition } = options;
   const { resolved, leased, steps } = given;
   const { sandbox, leaseToken, signal } = leased;
   const call = { leaseToken, signal, onProgress: options.onProgress };
@@ -156,10 +155,8 @@ async function cycleInside<Result>(
       signal,
     });
   }
-  const counted = await cache.withLock({}, async (lock) => lock.countExec(resolver.key, nowMs()));
-  if (counted !== undefined && counted.execCount >= 2 && !counted.hintShown) {
+  if (await resolver.countExec()) {
     options.say(`Using ${sandbox.id} again, which keeps what earlier commands left. "atoll reset" makes a new one.`);
-    await cache.withLock({}, async (lock) => lock.setHintShown(resolver.key));
   }
   const runStart = performance.now();
   const result = await steps.run(leased);

@@ -10,7 +10,7 @@ export {
 } from './background.ts';
 export { Cache, type CacheOptions } from './cache.ts';
 export type { LockOwner } from './cache-lock.ts';
-export { type ClientState, readClientState } from './client-state.ts';
+export { type ClientState, readClientState, withoutClientState } from './client-state.ts';
 export { type CycleOptions, type CycleResult, type Leased, runCycle } from './cycle.ts';
 export {
   type BackgroundDefinition,
@@ -23,7 +23,8 @@ export { definitionNames, type FoundCheckout, findCheckout } from './find-checko
 export { type HolderView, holderOf } from './hold-lease.ts';
 export { noConfig } from './identity.ts';
 export { type ListedSandbox, listCheckouts } from './list.ts';
-export { endSandbox, ensureRunning } from './liveness.ts';
+export { stopSandbox } from './liveness.ts';
+export { ensureReady } from './readiness.ts';
 export { CheckoutResolver, type Resolved } from './resolver.ts';
 export { type CollectedRun, runCollected } from './run-command.ts';
 export type { Session } from './session.ts';

@@ -1,4 +1,6 @@
 import { mkdtempSync, rmSync } from 'node:fs';
+import { createServer, type RequestListener } from 'node:http';
+import type { AddressInfo } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, expect, test } from 'vitest';
@@ -104,4 +106,67 @@ test('P63, P64, P65, P67: what is gone is dropped; what is there, or cannot be a
       .map(({ key }) => key)
       .toSorted(),
   ).toEqual(['making', 'silent', 'there']);
+});
+
+/** What a listing does with a server that answers its calls in turn with these. */
+async function listedBy(answers: readonly RequestListener[]) {
+  const waits: number[] = [];
+  let calls = 0;
+  const server = createServer((request, response) => {
+    const answer = answers[Math.min(calls++, answers.length - 1)]!;
+    answer(request, response);
+  });
+  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
+  const clock = { nowMs: () => 0, wait: async (ms: number) => void waits.push(ms) };
+  const at = `http://127.0.0.1:${(server.address() as AddressInfo).port}`;
+  try {
+    const items = await listCheckouts({ client: new Atoll({ url: at, apiKey: 'k', clock, retries: 3 }), cache });
+    return { ids: items.map(({ id }) => id), calls, waits, code: null };
+  } catch (error) {
+    return { ids: [], calls, waits, code: (error as { code?: string }).code };
+  } finally {
+    server.closeAllConnections();
+    server.close();
+  }
+}
+
+const page = (items: readonly object[], nextCursor: string | null): RequestListener => {
+  const text = JSON.stringify({ items, nextCursor });
+  return (_, response) => void response.writeHead(200, { 'Content-Length': text.length }).end(text);
+};
+const status = (code: number, headers: Record<string, string> = {}, text = 'no'): RequestListener => {
+  return (_, response) => void response.writeHead(code, headers).end(text);
+};
+const refusal = (code: string) => JSON.stringify({ error: { code, message: 'no', details: {}, requestId: 'req' } });
+
+test('P70: pages follow each other; 429 waits as long as it says, 5xx and a truncated page are asked again', async () => {
+  const truncated: RequestListener = (_, response) => {
+    response.writeHead(200, { 'Content-Length': '1000' }).write('{"items": [');
+    setImmediate(() => response.destroy());
+  };
+  const answers = [
+    status(429, { 'Retry-After': '7' }),
+    page([view('sbx1')], 'next'),
+    status(500, {}, refusal('internal')),
+    status(502),
+    truncated,
+    page([view('sbx2')], null),
+  ];
+  const listed = await listedBy(answers);
+  expect(listed).toMatchObject({ ids: ['sbx1', 'sbx2'], calls: 6, code: null });
+  expect(listed.waits[0]).toBe(7_000);
+  expect(listed.waits).toHaveLength(4);
+});
+
+test.each([
+  ['403 of ours', status(403, {}, refusal('forbidden')), 'forbidden'],
+  ['404 of something else', status(404), 'server_unreachable'],
+  ['429 that does not say when', status(429, {}, refusal('limit_exceeded')), 'limit_exceeded'],
+  ['429 for an hour', status(429, { 'Retry-After': '3600' }, refusal('limit_exceeded')), 'limit_exceeded'],
+])('P70: %s is not asked again', async (_, answer, code) => {
+  expect(await listedBy([answer])).toMatchObject({ calls: 1, waits: [], code });
+});
+
+test('P70: a server that goes on failing is asked a bounded number of times', async () => {
+  expect(await listedBy([status(500, {}, refusal('internal'))])).toMatchObject({ calls: 4, code: 'internal' });
 });

@@ -13,6 +13,8 @@ import type { Session } from './session.ts';
 
 export interface ListedSandbox {
   readonly id: string;
+  /** Where it is, as that was given. */
+  readonly serverUrl: string;
   readonly status: SandboxView['state'] | 'unknown';
   readonly repository: string;
   readonly ref: string;
@@ -25,6 +27,8 @@ export interface ListedSandbox {
   readonly lastExecAt: string | null;
   readonly holder: string | null;
 }
+
+type Listed = Omit<ListedSandbox, 'serverUrl'>;
 
 const pageLimit = 1_000;
 /** How long dropping what is gone may wait; a listing is not held up by a creation. */
@@ -47,20 +51,15 @@ export async function listCheckouts(options: {
     const state = readClientState(view.metadata);
     if (state === undefined || view.state === 'deleting' || view.state === 'failed' || state.failure) continue;
     seen.add(view.id);
-    listed.push(
-      entryOf(
-        view,
-        state,
-        sessions.find(({ sandboxId }) => sandboxId === view.id),
-      ),
-    );
+    const session = sessions.find(({ sandboxId }) => sandboxId === view.id);
+    listed.push({ serverUrl, ...entryOf(view, state, session) });
   }
   const gone: Session[] = [];
   for (const session of sessions) {
     if (session.sandboxId === null || seen.has(session.sandboxId)) continue;
     const liveness = await livenessOf(client, session.sandboxId).catch(() => undefined);
     if (liveness?.kind === 'gone' || liveness?.kind === 'failed') gone.push(session);
-    else listed.push(entryOfSession(session, liveness?.sandbox.view));
+    else listed.push({ serverUrl, ...entryOfSession(session, liveness?.sandbox.view) });
   }
   await drop(cache, gone);
   return listed;
@@ -78,7 +77,7 @@ async function drop(cache: Cache, gone: readonly Session[]): Promise<void> {
   }
 }
 
-function entryOf(view: SandboxView, state: ClientState, session: Session | undefined): ListedSandbox {
+function entryOf(view: SandboxView, state: ClientState, session: Session | undefined): Listed {
   return {
     id: view.id,
     status: view.state,
@@ -87,12 +86,12 @@ function entryOf(view: SandboxView, state: ClientState, session: Session | undef
     configPath: state.configPath,
     createdAt: view.createdAt,
     expiresAt: view.expiresAt,
-    holder: view.lease === null ? null : `${view.lease.holder}: ${view.lease.reason}`,
+    holder: holderOf(view),
     ...rememberedOf(session),
   };
 }
 
-function entryOfSession(session: Session, view: SandboxView | undefined): ListedSandbox {
+function entryOfSession(session: Session, view: SandboxView | undefined): Listed {
   const { repository, ref, configPath } = session.identity;
   return {
     id: session.sandboxId ?? '',
@@ -102,9 +101,13 @@ function entryOfSession(session: Session, view: SandboxView | undefined): Listed
     configPath,
     createdAt: view?.createdAt ?? null,
     expiresAt: view?.expiresAt ?? null,
-    holder: view?.lease?.holder ?? null,
+    holder: view === undefined ? null : holderOf(view),
     ...rememberedOf(session),
   };
+}
+
+function holderOf({ lease }: SandboxView): string | null {
+  return lease === null ? null : `${lease.holder}: ${lease.reason}`;
 }
 
 function rememberedOf(session: Session | undefined) {

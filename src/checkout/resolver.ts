@@ -4,7 +4,8 @@
  * Invariants:
  *  - What cannot be found out is thrown: neither a failed look at a sandbox nor a failed list leads to a creation.
  *  - Whoever creates or resets holds the lease on the checkout's creation, and the sandbox's name is unique on the server: however many ask,
- *    on however many machines, one is made. The lock of the cache only saves them the work.
+ *    on however many machines, one is made.
+ *  - The lock of the cache is taken behind that lease, and held over no call to the server but the creation itself.
  *  - A sandbox is in the cache before anything is done with it.
  */
 import { PlatformError } from '../protocol/index.ts';
@@ -82,18 +83,12 @@ export class CheckoutResolver {
 
   /** Ends what is there, whatever it does, and makes another; nobody gets in between. */
   async reset(): Promise<Resolved> {
-    const { client, cache, found } = this.#options;
+    const { client, cache } = this.#options;
     const before = await this.#current();
-    return await cache.withLock(this.#wait(), async (lock) => {
-      const sandbox = await withCreationRight(this.#options, async (owner) => {
-        const now = lock.find(this.key)?.sandboxId ?? before;
-        if (now !== undefined && now !== null) await endSandbox(client, now, { timeoutMs: endTimeoutMs });
-        lock.remove(this.key);
-        return await createSandbox(this.#options, owner);
-      });
-      const session = this.#save(lock, sandbox.view, found.identity);
-      lock.release();
-      return { sandbox, session, how: 'created' as const };
+    return await withCreationRight(this.#options, async (owner) => {
+      const ended = cache.find(this.key)?.sandboxId ?? before;
+      if (ended !== undefined) await endSandbox(client, ended, { timeoutMs: endTimeoutMs });
+      return await this.#make(owner);
     });
   }
 
@@ -112,6 +107,17 @@ export class CheckoutResolver {
   async forget(sandboxId: string): Promise<void> {
     await this.#options.cache.withLock(this.#wait(), async (lock) => {
       if (lock.find(this.key)?.sandboxId === sandboxId) lock.remove(this.key);
+    });
+  }
+
+  /** Counts a command. Answers whether it is time to say, once, that the sandbox is used again. */
+  async countExec(): Promise<boolean> {
+    const { cache, nowMs } = this.#options;
+    return await cache.withLock(this.#wait(), async (lock) => {
+      const counted = lock.countExec(this.key, nowMs());
+      if (counted === undefined || counted.execCount < 2 || counted.hintShown) return false;
+      lock.setHintShown(this.key);
+      return true;
     });
   }
 
@@ -148,7 +154,8 @@ export class CheckoutResolver {
     );
     if (match === undefined) return undefined;
     // The other definitions of the same commit move together with it.
-    const moving = ours.filter((session) => session.identity.ref === match.identity.ref);
+    const { ref, repository } = match.identity;
+    const moving = ours.filter((session) => session.identity.ref === ref && session.identity.repository === repository);
     return await cache.withLock(this.#wait(), async (lock) => {
       for (const session of moving) {
         const to = { ...identity, configPath: session.identity.configPath };
@@ -158,8 +165,8 @@ export class CheckoutResolver {
     });
   }
 
-  /** The one on the server that belongs to this checkout: one list call decides. */
-  async #search(): Promise<SandboxView | undefined> {
+  /** The one on the server that belongs to this checkout: one list call names it, and a look says that it is there. */
+  async #search(): Promise<Sandbox | undefined> {
     const { client, found, signal } = this.#options;
     const { identity, machineId } = found;
     const matching: { view: SandboxView; state: ClientState }[] = [];
@@ -176,8 +183,10 @@ export class CheckoutResolver {
     }
     const own = matching.filter(({ state }) => hasWorktree(state, identity.worktree));
     const best = own.length > 0 ? own : matching;
-    if (best.length > 1) throw ambiguous(best.map(({ view }) => view));
-    return best[0]?.view;
+    const there = await Promise.all(best.map(({ view }) => livenessOf(client, view.id, signal)));
+    const alive = there.flatMap((liveness) => (liveness.kind === 'alive' ? [liveness.sandbox] : []));
+    if (alive.length > 1) throw ambiguous(alive);
+    return alive[0];
   }
 
   async #fitsRef(ref: string): Promise<boolean> {
@@ -187,29 +196,34 @@ export class CheckoutResolver {
     return (await git.ask('merge-base', '--is-ancestor', ref.slice('commit:'.length), commit)).code === 0;
   }
 
-  async #adopt(view: SandboxView): Promise<Resolved | undefined> {
-    const { client, found, say, signal } = this.#options;
-    const liveness = await livenessOf(client, view.id, signal);
-    if (liveness.kind !== 'alive') return undefined;
-    const state = readClientState(view.metadata);
+  async #adopt(sandbox: Sandbox): Promise<Resolved> {
+    const { found, say } = this.#options;
+    const state = readClientState(sandbox.metadata);
     const isOwn = state !== undefined && hasWorktree(state, found.identity.worktree);
     say(
       isOwn
-        ? `Found the sandbox of this checkout again: ${view.id}.`
-        : `Using ${view.id}, which you made from another machine for the same repository and branch.`,
+        ? `Found the sandbox of this checkout again: ${sandbox.id}.`
+        : `Using ${sandbox.id}, which you made from another machine for the same repository and branch.`,
     );
-    const session = await this.#remember(view);
-    return { sandbox: liveness.sandbox, session, how: 'adopted' };
+    const session = await this.#remember(sandbox.view);
+    return { sandbox, session, how: 'adopted' };
   }
 
   async #create(): Promise<Resolved | undefined> {
+    const { cache } = this.#options;
+    return await withCreationRight(this.#options, async (owner) => {
+      // Another process may have made it while we waited.
+      if ((cache.find(this.key)?.sandboxId ?? null) !== null) return undefined;
+      return await this.#make(owner);
+    });
+  }
+
+  /** The caller has the right to it. */
+  async #make(owner: string): Promise<Resolved> {
     const { cache, found } = this.#options;
     return await cache.withLock(this.#wait(), async (lock) => {
-      // Another process may have made it while we waited.
-      if ((lock.find(this.key)?.sandboxId ?? null) !== null) return undefined;
-      const sandbox = await withCreationRight(this.#options, (owner) => createSandbox(this.#options, owner));
+      const sandbox = await createSandbox(this.#options, owner);
       const session = this.#save(lock, sandbox.view, found.identity);
-      lock.release();
       return { sandbox, session, how: 'created' as const };
     });
   }
@@ -252,8 +266,8 @@ export class CheckoutResolver {
   }
 }
 
-function ambiguous(views: readonly SandboxView[]): PlatformError {
-  const ids = views.map(({ id }) => id);
+function ambiguous(sandboxes: readonly Sandbox[]): PlatformError {
+  const ids = sandboxes.map(({ id }) => id);
   const message = `Several sandboxes belong to this checkout: ${ids.join(', ')}. Choose one with: atoll start --use ID`;
   return new PlatformError('checkout_ambiguous', message, { details: { sandboxIds: ids } });
 }

@@ -2,11 +2,10 @@
  * The set-up steps of a definition, and the previews of its ports, once per sandbox and content: a sandbox remembers the hash of what was done. A step that fails is recorded
  * too, with the end of what it said, so that whoever waits hears of it at once and nobody works in a half-made sandbox.
  */
-import { PlatformError } from '../protocol/index.ts';
 import type { Sandbox } from '../sdk/index.ts';
 import { failureText, metadataKeys, readClientState, type SetupFailure } from './client-state.ts';
 import type { Definition } from './definition.ts';
-import { sentenceOf } from './liveness.ts';
+import { setupFailed } from './readiness.ts';
 
 export interface SetUpOptions {
   readonly definition: Definition;
@@ -73,10 +72,4 @@ async function runStep(
     signal.removeEventListener('abort', cancel);
   }
   return { reason: 'failed', step, exitCode: null, tail };
-}
-
-function setupFailed(failure: SetupFailure): PlatformError {
-  const tail = failure.tail.trimEnd();
-  const message = `The sandbox cannot be used: ${sentenceOf(failure)}.${tail === '' ? '' : `\n${tail}`}`;
-  return new PlatformError('setup_failed', message, { details: { ...failure } });
 }

@@ -36,7 +36,8 @@ export interface OpenCheckout {
 }
 
 const leaseWaitMs = 30 * 60_000;
-const readyTimeoutMs = 120_000;
+/** Of a sandbox that is being made or started. */
+export const readyTimeoutMs = 120_000;
 
 export async function openCheckoutHere(
   call: CommandCall<CheckoutOptions>,
@@ -94,10 +95,9 @@ export function cycleOptions(
 ): CycleOptions {
   const { io } = call;
   const { wait = true, verbose = false } = call.options;
-  const { client, cache, resolver, found, definition } = checkout;
+  const { client, resolver, found, definition } = checkout;
   return {
     client,
-    cache,
     resolver,
     found,
     definition,

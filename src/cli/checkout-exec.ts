@@ -209,17 +209,22 @@ class Runner {
   async #inTerminal(leased: Leased, checkout: OpenCheckout): Promise<Ran> {
     const { terminal: local, env: ours } = this.#call.io;
     const { env, ...place } = this.#place(checkout);
+    const { timeout, user } = this.#call.options;
     const command = typeof this.#command === 'string' ? ['bash', '-c', this.#command] : [...this.#command];
     const terminal = await leased.sandbox.terminals.open({
       ...local.size(),
       ...place,
       env: { ...(ours['TERM'] !== undefined && { TERM: ours['TERM'] }), ...env },
       command,
+      ...(timeout !== undefined && { timeoutMs: timeout }),
+      ...(user !== undefined && { user }),
     });
-    const exitCode = await visitTerminal(this.#call, terminal);
+    const ended = await visitTerminal(this.#call, terminal);
+    const exit = (await terminal.exited) ?? null;
+    const exitCode = exit?.timedOut ? timedOutCode : ended;
     const isDetached = exitCode === exitCodes.done && terminal.view.running;
     if (isDetached) say(this.#call, `Left ${terminal.id} running; "atoll sh --id ${terminal.id}" shows it again.`);
-    return { ...nothing, exitCode, isDetached };
+    return { ...nothing, exitCode, exit, isDetached };
   }
 }
 
@@ -245,7 +250,7 @@ async function report(call: CommandCall<CheckoutExecOptions>, cycle: CycleResult
     const paths = pull.conflicts.map(({ path }) => path).join(', ');
     say(call, `Not brought back, because both sides changed them: ${paths}. Nothing here was changed.`);
     const where = [pull.folder, pull.ref].filter((place) => place !== null).join(' and on ');
-    if (where !== '') say(call, `The sandbox's side is in ${where}.`);
+    if (where !== '') say(call, `The sandbox's side is in ${where}; README.txt there tells how to go on.`);
   }
   if (call.options.verbose) {
     const { push: pushMs, run, pull: pullMs } = cycle.timingsMs;

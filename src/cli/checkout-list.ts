@@ -1,8 +1,12 @@
 /** `atoll ls --here`: the sandboxes of this repository, or of all. */
-import { listCheckouts } from '../checkout/index.ts';
+import { basename } from 'node:path';
+import { type ListedSandbox, listCheckouts } from '../checkout/index.ts';
 import { openCache, openCheckoutHere } from './checkout-call.ts';
 import type { CommandCall } from './command-call.ts';
-import { readableTable, readableWhen } from './readable.ts';
+import { readableSpan, readableTable, readableWhen } from './readable.ts';
+
+const heads = ['ID', 'STATE', 'REPO', 'BRANCH', 'AGE', 'LAST EXEC', 'EXPIRES', 'USED BY', 'CHECKOUT'];
+const commitLength = 10;
 
 export async function listHere(call: CommandCall, options: { readonly allRepos: boolean }): Promise<void> {
   const { found } = options.allRepos ? { found: undefined } : await openCheckoutHere(call);
@@ -17,13 +21,23 @@ export async function listHere(call: CommandCall, options: { readonly allRepos: 
     const rows = items.map((item) => [
       item.id,
       item.status,
+      repositoryName(item),
       item.ref.replace(/^branch:/, ''),
-      item.createdAt === null ? '-' : readableWhen(item.createdAt, nowMs),
+      item.createdAt === null ? '-' : readableSpan(nowMs - Date.parse(item.createdAt)),
       readableWhen(item.lastExecAt, nowMs),
       readableWhen(item.expiresAt, nowMs),
       item.holder ?? '-',
       item.root ?? 'elsewhere',
     ]);
-    return readableTable(['ID', 'STATE', 'BRANCH', 'CREATED', 'LAST EXEC', 'EXPIRES', 'USED BY', 'CHECKOUT'], rows);
+    return readableTable(heads, rows);
   });
+}
+
+/** Its remote; without one the name of its directory here, or else the first commit. */
+function repositoryName({ repository, root }: ListedSandbox): string {
+  const [commit = '', remote = ''] = repository.split(/:(.*)/s);
+  if (/^[0-9a-f]{40,}$/.test(commit) || commit === '') {
+    return remote !== '' ? remote : root === null ? commit.slice(0, commitLength) : basename(root);
+  }
+  return root === null ? '-' : basename(root);
 }

@@ -7,7 +7,8 @@
  *  - The caller's own signal: its reason is thrown, as fetch does.
  *
  * A request is repeated, a bounded number of times, only where that is harmless: the error promises that nothing was
- * changed, or the request is a look, or it has an idempotency key.
+ * changed, or the request is a look, or it has an idempotency key. A look is repeated after any answer of a server that
+ * failed (5xx), and whatever was answered with 429 when the time has come that it names; other refusals are final.
  */
 import {
   type AnyRoute,
@@ -64,6 +65,10 @@ const defaultTimeoutMs = 60_000;
 const defaultRetries = 3;
 const backoffFirstMs = 100;
 const backoffMaxMs = 2_000;
+/** Whoever is told to come back later than this hears the refusal instead. */
+const retryAfterMaxMs = 30_000;
+/** The server does not have it, now or later. */
+const notImplemented = 501;
 
 /** Where waiting a moment helps. A lease that is held or a limit that is reached is the caller's to decide about. */
 const retriedCodes: ReadonlySet<ErrorCode> = new Set([
@@ -73,9 +78,18 @@ const retriedCodes: ReadonlySet<ErrorCode> = new Set([
   'sandbox_unavailable',
 ]);
 
+/** With what a request was answered, as far as repeating it goes. */
+interface Answered {
+  readonly status: number;
+  /** Absent: it does not say. */
+  readonly retryAfterMs: number | undefined;
+}
+
 export class Connection {
   readonly url: string;
   readonly clock: ClientClock;
+  /** Of the errors that were answers. */
+  readonly #answered = new WeakMap<PlatformError, Answered>();
   readonly #apiKey: string;
   readonly #fetch: typeof fetch;
   readonly #timeoutMs: number;
@@ -122,10 +136,12 @@ export class Connection {
         if (!isPlatformError(error)) throw error;
         const isLost = error.code === 'outcome_unknown' && error.requestId === undefined;
         if (isLost) lost = error;
-        const mayHelp = retriedCodes.has(error.code) || (isLost && isRepeatable);
+        const answered = this.#answered.get(error);
+        const mayHelp = answered === undefined ? retriedCodes.has(error.code) : mayChange(route, error, answered);
+        const isRepeated = mayHelp || (isLost && isRepeatable);
         // Once an answer was lost, "nothing was changed" is true of the repeat only.
-        if (!mayHelp || attempt >= retries) throw lost !== undefined && mayHelp ? lost : error;
-        await this.clock.wait(backoffMs(attempt), request.signal);
+        if (!isRepeated || attempt >= retries) throw lost !== undefined && isRepeated ? lost : error;
+        await this.clock.wait(Math.max(backoffMs(attempt), answered?.retryAfterMs ?? 0), request.signal);
         request.signal?.throwIfAborted();
       }
     }
@@ -152,8 +168,10 @@ export class Connection {
     } catch (error) {
       throw failure(route, request, error, this.url);
     }
-    if (!response.ok) throw await refusalOf(route, response);
-    return response;
+    if (response.ok) return response;
+    const refusal = await refusalOf(route, response);
+    this.#answered.set(refusal, { status: response.status, retryAfterMs: retryAfterOf(response) });
+    throw refusal;
   }
 
   /** For a request that fetch cannot make: one that becomes another protocol. */
@@ -218,6 +236,22 @@ function bodyOf(request: CallRequest<AnyRoute>): RequestInit {
   if (content instanceof ReadableStream) return { body: content, duplex: 'half' } as RequestInit;
   if (content !== undefined) return { body: content };
   return body === undefined ? {} : { body: JSON.stringify(body) };
+}
+
+/** Whether the same request may be answered otherwise in a moment. */
+function mayChange(route: AnyRoute, error: PlatformError, { status, retryAfterMs }: Answered): boolean {
+  if (status === 429) return retryAfterMs !== undefined && retryAfterMs <= retryAfterMaxMs;
+  if (status >= 500 && status !== notImplemented && !route.isMutation) return true;
+  return status >= 500 && retriedCodes.has(error.code);
+}
+
+/** Of a 429 only: our own 503 says a second, and a backoff from less is kinder to whoever waits. */
+function retryAfterOf(response: Response): number | undefined {
+  const text = response.headers.get('Retry-After');
+  if (response.status !== 429 || text === null) return undefined;
+  if (/^\d+$/.test(text)) return Number(text) * 1_000;
+  const atMs = Date.parse(text);
+  return Number.isNaN(atMs) ? undefined : Math.max(0, atMs - Date.now());
 }
 
 /** Doubles, and differs between callers, so that they do not come back all at once. */

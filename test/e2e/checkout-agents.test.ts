@@ -14,7 +14,7 @@ test(
     const rig = await CheckoutRig.open(platform);
     try {
       const root = await rig.repository('agents');
-      const report = await runAgents({ platform, rig, root, agents: 8, rounds: 30, killEvery: 10 });
+      const report = await runAgents({ platform, rig, root, agents: 8, rounds: 30, killEvery: 15 });
       expect(report.wrong).toEqual([]);
       expect(report.done + report.killed).toBe(30);
     } finally {

@@ -90,3 +90,25 @@ test(
   },
   manyCommands,
 );
+
+test(
+  'P139: what a command changed before it was interrupted comes back; when it is killed by a second signal nothing does',
+  async () => {
+    const script = (signals: string) =>
+      `trap "echo heard" ${signals}; echo $0 > interrupted.txt; echo ready; while :; do sleep 0.1; done`;
+    const gentle = rig.spawn(root, ['exec', '--', 'bash', '-c', `${script('TERM')}`, 'gentle']);
+    await expect.poll(() => gentle.stdout, within).toContain('ready');
+    gentle.child.kill('SIGINT');
+    expect(await gentle.ended).toBe(130);
+    expect(await local('interrupted.txt')).toBe('gentle\n');
+    const stubborn = rig.spawn(root, ['exec', '--', 'bash', '-c', `${script('INT')}`, 'stubborn']);
+    await expect.poll(() => stubborn.stdout, within).toContain('ready');
+    stubborn.child.kill('SIGINT');
+    await expect.poll(() => stubborn.stdout, within).toContain('heard');
+    stubborn.child.kill('SIGINT');
+    expect(await stubborn.ended).toBe(130);
+    expect(await local('interrupted.txt')).toBe('gentle\n');
+    expect(await platform.client.leases.list()).toEqual([]);
+  },
+  manyCommands,
+);

@@ -5,8 +5,11 @@ import { afterAll, beforeAll, expect } from 'vitest';
 import { CheckoutRig } from '../support/checkout-cli-rig.ts';
 import { Platform } from '../support/platform.ts';
 import { requires, testWith } from '../support/requires.ts';
+import { Screen } from '../support/tmux.ts';
 
-const test = testWith(requires.root, requires.cgroups, requires.program('git'));
+const needs = [requires.root, requires.cgroups, requires.program('git')];
+const test = testWith(...needs);
+const cli = join(import.meta.dirname, '../../src/cli/main.ts');
 /** Every command line is a process of its own, which takes seconds on a busy machine. */
 const manyCommands = { timeout: 240_000 };
 const within = { timeout: 60_000, interval: 50 };
@@ -60,14 +63,36 @@ test(
 );
 
 test(
-  'P140, P143: input is piped; with --json stdout is one object with the output in it',
+  'P140, P143: input is piped; each stream comes in order and whole; with --json stdout is one object with the output in it',
   async () => {
     const fed = await rig.run(root, exec('-i', '--', 'sh', '-c', 'cat; echo end'), { stdin: 'x'.repeat(200_000) });
     expect([fed.code, fed.stdout.length]).toEqual([0, 200_004]);
+    const both = await rig.run(root, exec('-c', 'seq 1 20000 & seq 1 20000 >&2; wait'));
+    const counted = `${Array.from({ length: 20_000 }, (_, index) => index + 1).join('\n')}\n`;
+    expect([both.stdout === counted, both.stderr.endsWith(counted)]).toEqual([true, true]);
     const json = await rig.json(root, exec('-v', '--', 'sh', '-c', 'echo out; echo err >&2; exit 3'));
     expect(json).toMatchObject({ sandboxId, exitCode: 3, stdout: 'out\n', stderr: 'err\n', encoding: 'utf8' });
     const binary = await rig.json(root, exec('--', 'printf', '\\377'));
     expect(binary).toMatchObject({ stdout: '/w==', encoding: 'base64' });
+  },
+  manyCommands,
+);
+
+testWith(...needs, requires.program('tmux'))(
+  'P140: with --tty the command has a terminal of our size, which follows ours; its exit code and --timeout count as without',
+  async () => {
+    const env = { ATOLL_DATA: join(platform.dataDirectory, 'server'), ATOLL_STATE: rig.state };
+    await using screen = await Screen.open({ columns: 90, rows: 20, cwd: root, env });
+    const atoll = `${process.execPath} ${cli} exec --no-sync --tty`;
+    const shows = (text: string) => screen.shows((shown) => expect(shown).toContain(text));
+    await screen.type(`${atoll} -c 'test -t 0 && stty size; read line; stty size; exit 7'; echo code=$?`, 'Enter');
+    await shows('\n20 90');
+    await screen.resize({ columns: 70, rows: 25 });
+    await screen.type('go', 'Enter');
+    await shows('\n25 70\ncode=7');
+    await screen.type(`${atoll} --timeout 1s -- sleep 600; echo late=$?`, 'Enter');
+    await shows('\nlate=124');
+    expect(await leases()).toEqual([]);
   },
   manyCommands,
 );
@@ -107,8 +132,9 @@ test(
 );
 
 test(
-  'P77, P79, P85, P86: who waits is told who holds it and why; --no-wait refuses with the same; the order of steps is told',
+  'P77, P79, P85, P86, P153: who waits is told who holds it and why; --no-wait refuses with the same; the order of steps is told, and so are the events',
   async () => {
+    const { last: after } = await platform.client.events.list({ limit: 1 });
     const holder = rig.spawn(root, exec('-v', '-i', '--', 'sh', '-c', 'echo ready; read line; exit 4'));
     await expect.poll(() => holder.stdout, within).toContain('ready');
     const refused = await rig.run(root, ['--json', ...exec('--no-wait', '--', 'true')]);
@@ -129,6 +155,13 @@ test(
     expect(waiting.stdout).toBe('mine\n');
     const steps = holder.stderr.split('\n').filter((line) => line.startsWith('atoll: lease'));
     expect(steps).toEqual(['atoll: lease requested', 'atoll: lease granted', 'atoll: lease released']);
+    const { items } = await platform.client.events.list({ after, sandboxId, limit: 1_000 });
+    const leaseEvents = (pid: number | undefined) =>
+      items.filter(({ data }) => data['holder'] === `tester (pid ${pid})`).map(({ kind }) => kind);
+    expect(leaseEvents(holder.child.pid)).toEqual(['lease.requested', 'lease.granted', 'lease.released']);
+    const order = items.map(({ kind, data }) => `${kind} ${data['holder']}`);
+    const [first, second] = [holder, waiting].map(({ child }) => `tester (pid ${child.pid})`);
+    expect(order.indexOf(`lease.granted ${second}`)).toBeGreaterThan(order.indexOf(`lease.released ${first}`));
   },
   manyCommands,
 );

@@ -47,7 +47,10 @@ test(
     const { tools } = await client.listTools();
     const names = ['exec', 'file_read', 'file_write', 'file_list', 'process_start', 'process_output', 'process_kill'];
     expect(tools.map(({ name }) => name)).toEqual(
-      expect.arrayContaining([...names, 'process_list', 'lease_status', 'sync_push', 'sync_pull', 'sync_status']),
+      expect.arrayContaining([
+        ...[...names, 'process_list', 'lease_status', 'sync_push', 'sync_pull', 'sync_status'],
+        ...['checkpoint_list', 'checkpoint_create', 'checkpoint_restore', 'checkpoint_fork'],
+      ]),
     );
     expect(await call('process_list')).toMatchObject({
       isError: true,
@@ -90,6 +93,35 @@ test(
     expect(all.every(({ value }) => value.exitCode === 0)).toBe(true);
     const { value } = await call('exec', { command: 'cat /tmp/turns' });
     expect(value.stdout).toMatch(/^(\d\nend\n){4}$/);
+  },
+  manyCalls,
+);
+
+test(
+  'an agent keeps a checkpoint, goes back to it and forks; forks belong to no checkout',
+  async () => {
+    const write = (text: string) => call('file_write', { path: '/srv/state.txt', text });
+    const read = async () => (await call('file_read', { path: '/srv/state.txt' })).value.text;
+    await write('before');
+    const { value: kept } = await call('checkpoint_create', { name: 'good' });
+    expect(kept).toMatchObject({ name: 'good', state: 'ready' });
+    await write('after');
+    expect((await call('checkpoint_list')).value.items).toEqual([expect.objectContaining({ id: kept.id })]);
+    const restored = await call('checkpoint_restore', { checkpoint: kept.id });
+    expect(restored).toMatchObject({ isError: false, value: { state: 'running', generation: kept.generation + 1 } });
+    expect(await read()).toBe('before');
+    const { value: forks } = await call('checkpoint_fork', { count: 2 });
+    expect(forks).toEqual(Array(2).fill({ id: expect.stringMatching(/^sbx/), error: null }));
+    for (const { id } of forks as { id: string }[]) {
+      const fork = await platform.client.sandboxes.connect(id);
+      expect(await fork.files.readText('/srv/state.txt')).toBe('before');
+      expect(Object.keys(fork.metadata).filter((key) => key.startsWith('atoll.checkout.'))).toEqual([]);
+    }
+    expect(await call('checkpoint_restore', { checkpoint: `chk${'a'.repeat(20)}` })).toMatchObject({
+      isError: true,
+      value: { error: { code: 'checkpoint_not_found' } },
+    });
+    expect((await call('lease_status')).value).toEqual([]);
   },
   manyCalls,
 );

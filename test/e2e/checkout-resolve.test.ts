@@ -4,6 +4,7 @@ import { createServer } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { join } from 'node:path';
 import { afterAll, beforeAll, expect } from 'vitest';
+import { Cache } from '../../src/checkout/index.ts';
 import { CheckoutRig } from '../support/checkout-cli-rig.ts';
 import { Platform } from '../support/platform.ts';
 import { requires, testWith } from '../support/requires.ts';
@@ -97,6 +98,37 @@ test(
 );
 
 test(
+  'P43: a client that is killed before it has heard of the sandbox it made leaves one that the next finds',
+  async () => {
+    const root = await rig.repository('crash');
+    const before = await count();
+    const made = Promise.withResolvers<{ id: string }>();
+    /** Passes everything on, and keeps the answer of the creation for itself. */
+    const proxy = createServer(async (request, response) => {
+      const { method = 'GET', url = '/', headers } = request;
+      const { host: _, connection: __, ...passed } = headers as Record<string, string>;
+      const content = Buffer.concat(await request.toArray());
+      const body = content.byteLength === 0 ? {} : { body: content };
+      const answer = await fetch(`${platform.server.url}${url}`, { method, headers: passed, ...body });
+      const text = await answer.text();
+      if (method === 'POST' && url === '/v1/sandboxes') return made.resolve(JSON.parse(text));
+      response.writeHead(answer.status, { 'Content-Type': 'application/json' }).end(answer.status === 204 ? '' : text);
+    });
+    await new Promise<void>((resolve) => proxy.listen(0, '127.0.0.1', resolve));
+    const url = `http://127.0.0.1:${(proxy.address() as AddressInfo).port}`;
+    const doomed = rig.spawn(root, ['start'], { env: { ATOLL_URL: url, ATOLL_API_KEY: platform.key } });
+    const { id } = await made.promise;
+    doomed.child.kill('SIGKILL');
+    await doomed.ended;
+    proxy.closeAllConnections();
+    proxy.close();
+    expect(await start(root)).toMatchObject({ id, how: 'adopted' });
+    expect(await count()).toBe(before + 1);
+  },
+  manyCommands,
+);
+
+test(
   'P63: a sandbox that was deleted is forgotten and another is made; a stopped one is started again',
   async () => {
     const root = await rig.repository('ends');
@@ -158,7 +190,7 @@ test(
 );
 
 test(
-  'P38, P39: a server that refuses or fails is no reason to forget or to create',
+  'P39: a server that cannot be asked what there is is no reason to create',
   async () => {
     const root = await rig.repository('away');
     let status = 500;
@@ -205,6 +237,116 @@ test(
     writeFileSync(join(root, 'atoll.yml'), 'limits: { memory: 400m }\nexpires: 3h\n');
     const drifted = await rig.run(root, ['exec', '--no-sync', '--', 'true']);
     expect(drifted).toMatchObject({ code: 0, stderr: expect.stringContaining('definition has changed') });
+  },
+  manyCommands,
+);
+
+test(
+  'P51: a sandbox that is there is used without a question, whatever reads the output; several are an error with a code, and a flag decides',
+  async () => {
+    const root = await rig.repository('no-question');
+    const { id } = await start(root);
+    // Its input stays open and empty: a question would wait for ever.
+    for (const words of [['start'], ['--json', 'start']]) {
+      const asked = rig.spawn(root, words);
+      expect(await asked.ended).toBe(0);
+      expect(asked.stdout).toContain(id);
+      expect(asked.stderr).toBe('');
+    }
+    const { view } = await platform.client.sandboxes.connect(id);
+    const twin = await platform.client.sandboxes.create({ metadata: view.metadata });
+    const env = { ATOLL_STATE: join(rig.directory, 'state-no-question') };
+    const undecided = rig.spawn(root, ['--json', 'start'], { env });
+    expect(await undecided.ended).toBe(73);
+    expect(JSON.parse(undecided.stdout)).toMatchObject({ error: { code: 'checkout_ambiguous' } });
+    const decided = rig.spawn(root, ['--json', 'start', '--use', twin.id], { env });
+    expect(await decided.ended).toBe(0);
+    expect(JSON.parse(decided.stdout)).toMatchObject({ id: twin.id, how: 'adopted' });
+  },
+  manyCommands,
+);
+
+test(
+  'P52: start waits for an existing sandbox that somebody sets up, not with --no-wait, and no longer than --timeout',
+  async () => {
+    const root = await rig.repository('waits', {
+      'atoll.yml': 'setup: ["until test -e /tmp/go; do sleep 0.1; done"]\n',
+    });
+    const setter = rig.spawn(root, ['exec', '-v', '--', 'echo', 'set up']);
+    await expect.poll(() => setter.stderr, { timeout: 60_000 }).toContain('Set-up:');
+    expect((await rig.run(root, ['start', '--no-wait'])).code).toBe(0);
+    const late = await rig.run(root, ['--json', 'start', '--wait', '--timeout', '1500ms']);
+    expect([late.code, JSON.parse(late.stdout).error.code]).toEqual([75, 'wait_timeout']);
+    const waiting = rig.spawn(root, ['start', '--wait', '--timeout', '5m']);
+    await expect
+      .poll(() => waiting.stderr, { timeout: 60_000 })
+      .toMatch(/it is being set up by tester .*: echo set up/);
+    const { id } = await rig.json<{ id: string }>(root, ['info']);
+    // Nothing but the node's own worker writes while the lease is held.
+    const [lease] = await platform.client.leases.list({ resource: id });
+    const sandbox = (await platform.client.sandboxes.connect(id)).withLeaseToken(lease!.grants[0]!.token);
+    await sandbox.files.write('/tmp/go', '');
+    expect([await waiting.ended, await setter.ended]).toEqual([0, 0]);
+    expect(setter.stdout).toBe('set up\n');
+    expect(waiting.stdout).toContain('(known)');
+  },
+  manyCommands,
+);
+
+test(
+  'P69: a list tells age, last command, holder, expiry and repository, here or of all repositories',
+  async () => {
+    const root = await rig.repository('listed', { 'atoll.yml': 'expires: 3h\n' });
+    const other = await rig.repository('listed-other');
+    rig.git(other, 'remote', 'add', 'origin', 'git@example.org:team/listed.git');
+    const far = await start(other);
+    const busy = rig.spawn(root, ['exec', '--no-sync', '-i', '--', 'sh', '-c', 'echo ready; read line']);
+    await expect.poll(() => busy.stdout, { timeout: 60_000 }).toContain('ready');
+    type Listed = { items: Record<string, string | number | null>[] };
+    const here = await rig.json<Listed>(root, ['ls', '--here']);
+    const instant = expect.stringMatching(/^20\d\d-/);
+    expect(here.items).toEqual([
+      expect.objectContaining({
+        ...{ status: 'running', ref: 'branch:main', configPath: 'atoll.yml', root, execCount: 1 },
+        ...{ createdAt: instant, lastExecAt: instant, expiresAt: instant },
+        holder: expect.stringMatching(/^tester \(pid \d+\): sh -c echo ready; read line$/),
+        repository: `${rig.git(root, 'rev-parse', 'HEAD')}:`,
+      }),
+    ]);
+    const table = (await rig.run(root, ['ls', '--here'])).stdout;
+    expect(table).toMatch(/^ID +STATE +REPO +BRANCH +AGE +LAST EXEC +EXPIRES +USED BY +CHECKOUT\n/);
+    expect(table).toMatch(
+      / running +listed +main +\d+s +(\d+s ago|now) +in 2h 59m +tester \(pid \d+\): sh -c .*\/listed\n$/,
+    );
+    const all = await rig.json<Listed>(rig.directory, ['ls', '--all-repos']);
+    const ids = all.items.map(({ id }) => id);
+    expect(ids).toContain(far.id);
+    expect(ids).toContain(here.items[0]!['id']);
+    expect((await rig.run(rig.directory, ['ls', '--all-repos'])).stdout).toContain('example.org/team/listed');
+    busy.child.stdin?.end('\n');
+    expect(await busy.ended).toBe(0);
+  },
+  manyCommands,
+);
+
+test(
+  'P72: who waits for the lock of the cache is told on stderr who has it, and with --json is not; P75: who is told to wait no longer fails',
+  async () => {
+    const owner = { pid: 4_711, command: 'atoll exec' };
+    const path = join(rig.state, 'checkouts', 'cache.db');
+    const holder = Cache.open({ path, nowMs: () => Date.now(), owner, warn: () => {} });
+    const roots = [await rig.repository('contended'), await rig.repository('contended-json')] as const;
+    const release = Promise.withResolvers<void>();
+    const held = holder.withLock({}, () => release.promise);
+    const told = rig.spawn(roots[0], ['start']);
+    await expect.poll(() => told.stderr, { timeout: 60_000 }).toContain('Waiting for atoll exec (pid 4711)');
+    const quiet = await rig.run(roots[1], ['--json', 'start', '--timeout', '3s']);
+    expect([quiet.code, JSON.parse(quiet.stdout).error.code]).toEqual([75, 'wait_timeout']);
+    expect(quiet.stderr).not.toContain('Waiting');
+    release.resolve();
+    await held;
+    expect(await told.ended).toBe(0);
+    expect((await rig.run(roots[1], ['start'])).stderr).not.toContain('Waiting');
   },
   manyCommands,
 );

@@ -5,7 +5,7 @@
  */
 import { appendFile, readFile } from 'node:fs/promises';
 import { join } from 'node:path';
-import type { CheckoutRig } from './checkout-cli-rig.ts';
+import type { CheckoutRig, Spawned } from './checkout-cli-rig.ts';
 import type { Platform } from './platform.ts';
 
 export interface AgentsOptions {
@@ -27,8 +27,10 @@ export interface AgentsReport {
   readonly wrong: readonly string[];
 }
 
-/** A client lives for longer than this; where in its life it is killed is left to chance. */
+/** A client waits for its turn longer than this. */
 const killWithinMs = 4_000;
+/** And pushes, runs and pulls within about this. */
+const turnMs = 800;
 const sharedFile = 'shared.txt';
 
 export async function runAgents(options: AgentsOptions): Promise<AgentsReport> {
@@ -44,14 +46,12 @@ export async function runAgents(options: AgentsOptions): Promise<AgentsReport> {
       const line = `${name} ${round}`;
       await appendFile(join(root, own), `${line}\n`);
       const script = 'grep -qxF "$1" "$2" || exit 90; echo "$1" >> shared.txt';
-      const running = rig.spawn(root, ['exec', '--', 'sh', '-c', script, 'sh', line, own]);
+      const running = rig.spawn(root, ['exec', '-v', '--', 'sh', '-c', script, 'sh', line, own]);
       running.child.stdin?.end();
       const isDoomed = killEvery > 0 && round % killEvery === killEvery - 1;
-      const timer = isDoomed
-        ? setTimeout(() => running.child.kill('SIGKILL'), Math.random() * killWithinMs)
-        : undefined;
+      const spare = isDoomed ? doom(running, { isInTurn: Math.random() < 0.75 }) : () => {};
       const code = await running.ended;
-      clearTimeout(timer);
+      spare();
       if (code === 0) finished.add(line);
       else if (isDoomed && code === null) killed.add(line);
       else wrong.push(`round "${line}" ended with ${code}: ${running.stderr}`);
@@ -64,6 +64,17 @@ export async function runAgents(options: AgentsOptions): Promise<AgentsReport> {
   if (last.code !== 0) wrong.push(`the last command ended with ${last.code}: ${last.stderr}`);
   wrong.push(...(await judge(options, finished, killed)));
   return { done: finished.size, killed: killed.size, wrong };
+}
+
+/** Kills it at some moment: of its turn, or of the time before. The answer takes it back. */
+function doom({ child }: Spawned, options: { readonly isInTurn: boolean }): () => void {
+  let timer: NodeJS.Timeout | undefined;
+  const killWithin = (limitMs: number) => {
+    timer ??= setTimeout(() => child.kill('SIGKILL'), Math.random() * limitMs);
+  };
+  if (!options.isInTurn) killWithin(killWithinMs);
+  else child.stderr?.on('data', (text: string) => text.includes('lease granted') && killWithin(turnMs));
+  return () => clearTimeout(timer);
 }
 
 async function judge(

@@ -83,7 +83,7 @@ function cgroup2MountPoint(): string | undefined {
   return undefined;
 }
 
-function findProgram(name: string): string | undefined {
+export function findProgram(name: string): string | undefined {
   const directories = (process.env['PATH'] ?? '').split(delimiter).filter((directory) => directory !== '');
   return directories.map((directory) => join(directory, name)).find((path) => existsSync(path) && isExecutable(path));
 }

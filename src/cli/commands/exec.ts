@@ -2,13 +2,17 @@
  * Runs one command, in the sandbox that is named, or in that of the checkout with changes sent in and brought back. Its bytes and its exit code come through exactly; nothing of ours is
  * mixed into them.
  */
-import { execLimits } from '../../protocol/index.ts';
+import { execLimits, isPlatformError } from '../../protocol/index.ts';
+import type { Sandbox } from '../../sdk/index.ts';
 import { collectPair, parseDuration, parseSize } from '../argument-parsers.ts';
 import { type CheckoutExecOptions, execInCheckout } from '../checkout-exec.ts';
 import { withCheckoutOptions } from '../checkout-options.ts';
 import { sandboxAndCommand, usage } from '../checkout-words.ts';
+import { CliError } from '../cli-error.ts';
 import { type AddCommand, withConditions } from '../command-adder.ts';
+import type { CommandCall } from '../command-call.ts';
 import { printResult } from '../exec-printing.ts';
+import { exitCodes } from '../exit-codes.ts';
 
 interface Options extends CheckoutExecOptions {
   readonly outputLimit?: number;
@@ -49,7 +53,7 @@ export const addExec: AddCommand = (program, actions) => {
         const { cwd, env, user, timeout, outputLimit, stdin } = call.options;
         const command = commandOf(words, call.options.shell);
         const stdinBytes = stdin ? await call.io.readStdin(execLimits.stdinBytes) : undefined;
-        const sandbox = await call.sandbox(sandboxName);
+        const sandbox = await namedSandbox(call, sandboxName, given);
         const interrupted = new AbortController();
         const stopListening = call.io.onInterrupt(() => interrupted.abort());
         try {
@@ -82,8 +86,19 @@ function commandOf(words: readonly string[], shell: string | undefined): string 
   if ((shell === undefined) !== (words.length === 0)) return shell ?? words;
   throw usage(
     shell === undefined ? 'There is no command to run.' : 'A command and --shell exclude each other.',
-    'For example: atoll exec SANDBOX -- ls -l /tmp, or: atoll exec SANDBOX -c "ls | wc -l"',
+    'For example: atoll exec -- npm test, or: atoll exec SANDBOX -c "ls | wc -l"',
   );
+}
+
+/** Whoever forgets `--` means the sandbox of the checkout, and gets to know how to say so. */
+async function namedSandbox(call: CommandCall, name: string, words: readonly string[]): Promise<Sandbox> {
+  try {
+    return await call.sandbox(name);
+  } catch (error) {
+    if (call.dashed !== undefined || !isPlatformError(error, 'sandbox_not_found')) throw error;
+    const hint = `In the sandbox of this checkout: atoll exec -- ${words.join(' ')}`;
+    throw new CliError(error.message, { exitCode: exitCodes.notFound, code: error.code, hint });
+  }
 }
 
 /** They would be silently ignored otherwise. */

@@ -1,5 +1,6 @@
 /** Pause, resume, restore and fork. */
 import { InvalidArgumentError } from 'commander';
+import { withoutClientState } from '../../checkout/index.ts';
 import { collectPair, parseCount, parseDurationOrNever } from '../argument-parsers.ts';
 import { type AddCommand, withConditions } from '../command-adder.ts';
 import { exitCodes } from '../exit-codes.ts';
@@ -68,10 +69,13 @@ export const addFork: AddCommand = (program, actions) => {
     .action(
       actions.of<ForkOptions, [sandbox: string]>(async (call, name) => {
         const { count, metadata, expiresIn } = call.options;
-        const forks = await (await call.sandbox(name)).fork({
+        const sandbox = await call.sandbox(name);
+        // A fork belongs to no checkout, or two would be found where one is looked for.
+        const own = metadata ?? withoutClientState(sandbox.metadata);
+        const forks = await sandbox.fork({
           ...call.conditions(),
           ...(count !== undefined && { count }),
-          ...(metadata && { metadata }),
+          metadata: own,
           ...(expiresIn !== undefined && { expiresInMs: expiresIn }),
         });
         const items = forks.map(({ sandbox, error }) => ({

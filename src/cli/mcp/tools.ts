@@ -1,18 +1,9 @@
 /** The tools of `atoll mcp`. Whatever changes the sandbox holds its lease; what only looks does not. */
 import { z } from 'zod';
-import { type Leased, runCollected, runCycle } from '../../checkout/index.ts';
-import type { Sandbox } from '../../sdk/index.ts';
-import { type CheckoutOptions, cycleOptions, type OpenCheckout, openCheckoutHere } from '../checkout-call.ts';
-import type { CommandCall } from '../command-call.ts';
-
-type Call = CommandCall<CheckoutOptions>;
-
-export interface Tool {
-  readonly name: string;
-  readonly description: string;
-  readonly inputSchema: z.ZodObject;
-  readonly run: (call: Call, given: never, signal: AbortSignal) => Promise<unknown>;
-}
+import { runCollected, runCycle } from '../../checkout/index.ts';
+import { cycleOptions, openCheckoutHere } from '../checkout-call.ts';
+import { checkpointTools } from './checkpoint-tools.ts';
+import { changing, looking, type Tool, tool } from './tool.ts';
 
 const fileMaxBytes = 1024 * 1024;
 const entriesMax = 1_000;
@@ -115,6 +106,7 @@ export const tools: readonly Tool[] = [
         (await sandbox.files.list(given.path, { depth: given.depth })).slice(0, entriesMax),
       ),
   }),
+  ...checkpointTools,
   tool({
     name: 'lease_status',
     description: 'Who uses the sandbox now, and how many wait.',
@@ -153,33 +145,3 @@ export const tools: readonly Tool[] = [
     },
   }),
 ];
-
-/** Ties what a tool takes to what it does with it. */
-function tool<Schema extends z.ZodObject>(given: {
-  readonly name: string;
-  readonly description: string;
-  readonly inputSchema: Schema;
-  readonly run: (call: Call, given: z.output<Schema>, signal: AbortSignal) => Promise<unknown>;
-}): Tool {
-  return given as unknown as Tool;
-}
-
-async function looking<Result>(call: Call, signal: AbortSignal, look: (sandbox: Sandbox) => Promise<Result>) {
-  const { resolver } = await openCheckoutHere(call, { signal });
-  return await look((await resolver.get()).sandbox);
-}
-
-async function changing<Result>(
-  call: Call,
-  reason: string,
-  signal: AbortSignal,
-  change: (leased: Leased) => Promise<Result>,
-): Promise<Result> {
-  const checkout: OpenCheckout = await openCheckoutHere(call, { signal });
-  const cycle = await runCycle(cycleOptions(call, checkout, { reason, sync: undefined, signal }), {
-    run: change,
-    mayPull: () => false,
-    isSetUp: false,
-  });
-  return cycle.result;
-}
