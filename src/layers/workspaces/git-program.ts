@@ -138,6 +138,14 @@ function boundsOf(fileBytes: number): readonly string[] {
   return ['prlimit', `--as=${memoryMaxBytes}`, `--fsize=${fileBytes}`, '--core=0', '--'];
 }
 
+/** git tells of a full disk in words. */
+const diskFull = /No space left on device|Disk quota exceeded|Out of diskspace/;
+
+function fullDisk(): PlatformError {
+  const message = "The disk of the node's data directory is full; nothing was changed.";
+  return new PlatformError('insufficient_storage', message);
+}
+
 function ended(child: Child, words: readonly string[], call: GitCall): Promise<number> {
   const command = words.find((word) => !word.startsWith('-')) ?? '';
   let said = '';
@@ -154,6 +162,7 @@ function ended(child: Child, words: readonly string[], call: GitCall): Promise<n
   });
   child.on('close', (code) => {
     if (code === 0 || (code !== null && call.accept?.includes(code))) resolve(code);
+    else if (diskFull.test(said)) reject(fullDisk());
     else reject(new GitFailure({ command, code, said: said.trim() }));
   });
   return promise;
