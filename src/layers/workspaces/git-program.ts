@@ -196,19 +196,3 @@ async function drainedOrGone(child: Child): Promise<void> {
   child.stdin.off('drain', resolve);
   child.stdin.off('close', resolve);
 }
-
-/** Splits what `-z` separates. Names are bytes; latin1 keeps every one of them. */
-export function zeroSeparated(bytes: Buffer): string[] {
-  const parts = bytes.toString('latin1').split('\0');
-  parts.pop();
-  return parts;
-}
-
-export function nameBytes(name: string): Buffer {
-  return Buffer.from(name, 'latin1');
-}
-
-/** A name as people read it. */
-export function nameText(name: string): string {
-  return nameBytes(name).toString('utf8');
-}
