@@ -75,7 +75,7 @@ test('a look that names an earlier life is refused as stale, also after the sand
   const query = { encoding: 'utf8' } as const;
   await expect(processes.get(rig.caller, address, earlier)).rejects.toMatchObject(stale);
   await expect(processes.output(rig.caller, address, earlier, query, never)).rejects.toMatchObject(stale);
-  await expect(processes.follow(rig.caller, address, earlier, query, never).next()).rejects.toMatchObject(stale);
+  await expect(processes.follow(rig.caller, address, earlier, {}, never).next()).rejects.toMatchObject(stale);
   await expect(processes.list(rig.caller, id, earlier, { limit: 10 })).rejects.toMatchObject(stale);
   const wait = { for: 'exit', timeoutMs: 0 } as const;
   await expect(processes.wait(rig.caller, address, earlier, wait, never)).rejects.toMatchObject(stale);
