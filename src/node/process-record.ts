@@ -5,7 +5,7 @@
 import { mkdir, readdir, readFile, rm } from 'node:fs/promises';
 import { join } from 'node:path';
 import { z } from 'zod';
-import { assert, prepareSmallFile } from '../base/index.ts';
+import { assert, writeSmallFile } from '../base/index.ts';
 import { idSchema, isId, type NodeProcess, type ProcessId, type TerminalId } from '../protocol/index.ts';
 
 const formatVersion = 1;
@@ -73,9 +73,9 @@ export function journalsDirectory(sandboxDirectory: string): string {
   return join(sandboxDirectory, 'journals');
 }
 
-export async function writeProcessRecord(sandboxDirectory: string, record: ProcessRecord): Promise<void> {
+export function writeProcessRecord(sandboxDirectory: string, record: ProcessRecord): void {
   const path = recordPath(sandboxDirectory, record.processId);
-  await prepareSmallFile(path, `${JSON.stringify(record)}\n`, 0o600).commit();
+  writeSmallFile(path, `${JSON.stringify(record)}\n`, 0o600);
 }
 
 export async function removeProcessRecord(sandboxDirectory: string, processId: RunId): Promise<void> {
