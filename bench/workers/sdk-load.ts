@@ -30,7 +30,7 @@ serveJobs(
     output: async ({ command, bytes }: { command: string[]; bytes: number }) => {
       let started: Process | undefined;
       const ms = await timed(async () => {
-        started = await sandbox!.processes.start(command);
+        started = await sandbox!.processes.start(command, { follow: true });
         await readBytes(started, bytes);
       });
       await started!.wait({ for: 'tree' });

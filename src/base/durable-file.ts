@@ -1,5 +1,5 @@
 /** Writes that survive a crash of the machine: the name always leads to a whole file, the old one or the new one. */
-import { closeSync, openSync, rmSync, writeFileSync } from 'node:fs';
+import { closeSync, openSync, renameSync, rmSync, writeFileSync } from 'node:fs';
 import { type FileHandle, open, rename, rm } from 'node:fs/promises';
 import { basename, dirname, join } from 'node:path';
 
@@ -40,6 +40,16 @@ export async function prepareFile(
  * is a fifth of what three trips to other threads take.
  */
 export function prepareSmallFile(path: string, content: string, mode: number): PreparedFile {
+  const temporary = writeTemporary(path, content, mode);
+  return { commit: () => rename(temporary, path), discard: () => rm(temporary, { force: true }) };
+}
+
+/** The same, and under its name when it returns. */
+export function writeSmallFile(path: string, content: string, mode: number): void {
+  renameSync(writeTemporary(path, content, mode), path);
+}
+
+function writeTemporary(path: string, content: string, mode: number): string {
   const temporary = temporaryOf(path);
   const file = openSync(temporary, 'w', mode);
   try {
@@ -50,7 +60,7 @@ export function prepareSmallFile(path: string, content: string, mode: number): P
   } finally {
     closeSync(file);
   }
-  return { commit: () => rename(temporary, path), discard: () => rm(temporary, { force: true }) };
+  return temporary;
 }
 
 export async function writeFileDurably(path: string, content: string | Uint8Array, mode = 0o600): Promise<void> {

@@ -4,7 +4,14 @@ export { BackgroundLoop, type BackgroundLoopOptions } from './background-loop.ts
 export { isGitName, nameBytes, nameText, zeroSeparated } from './byte-names.ts';
 export { type Clock, SystemClock, systemTimers, type Timers } from './clock.ts';
 export { DirectoryInUse, DirectoryLock } from './directory-lock.ts';
-export { type PreparedFile, prepareFile, prepareSmallFile, syncDirectory, writeFileDurably } from './durable-file.ts';
+export {
+  type PreparedFile,
+  prepareFile,
+  prepareSmallFile,
+  syncDirectory,
+  writeFileDurably,
+  writeSmallFile,
+} from './durable-file.ts';
 export { type FaultPoints, noFaults } from './fault-points.ts';
 export {
   BodyReader,

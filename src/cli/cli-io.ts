@@ -25,7 +25,8 @@ export interface CliIo {
   readStdin(limitBytes: number): Promise<Uint8Array>;
   readonly terminal: LocalTerminal;
   readonly env: Readonly<Record<string, string | undefined>>;
-  readonly fetch: typeof fetch;
+  /** In place of what the client library sends through by itself. */
+  readonly fetch?: typeof fetch;
   nowMs(): number;
   /** Where we stand. */
   readonly cwd: string;

@@ -99,7 +99,7 @@ export class CommandCall<Options = object> {
     }
     if (url === undefined) throw notConfigured('No server is known here.', '--url or ATOLL_URL');
     if (key === undefined) throw notConfigured(`No key for ${url} is known here.`, '--key or ATOLL_API_KEY');
-    return new Atoll({ url, apiKey: key, fetch: io.fetch, retries });
+    return new Atoll({ url, apiKey: key, retries, ...(io.fetch && { fetch: io.fetch }) });
   }
 
   /** Inside `atoll lease run`, commands on that sandbox carry its token by themselves. */

@@ -21,7 +21,6 @@ export function processIo(): CliIo {
     readStdin,
     terminal: localTerminal(),
     env: process.env,
-    fetch: (...call) => fetch(...call),
     nowMs: () => Date.now(),
     cwd: process.cwd(),
     pid: process.pid,

@@ -5,6 +5,7 @@ export { type ControlSettings, defaultControlSettings } from './context.ts';
 export { Control, type ControlOptions, type Metric } from './control.ts';
 export { NodeDirectory } from './node-directory.ts';
 export type { ExposedPort, ExposedPortWithToken, PreviewAdmission } from './ports.ts';
+export { type FollowedItem, itemViewOf, type StartedItem } from './process-views.ts';
 export type { Created } from './sandbox-creation.ts';
 export type { LoadView } from './sandboxes.ts';
 export type { Attachment } from './terminals.ts';

@@ -5,6 +5,8 @@
  * Invariants:
  *  - Under one key an effect is begun at most once by this run of the server; callers at the same time share it.
  *  - A key that was journalled and not answered was interrupted: it is resumed, or said to be in doubt, never simply done again.
+ *  - The key is journalled before the effect begins, unless whoever carries the effect out does so once for its subject, and the subject
+ *    follows from the key: then both go on at the same time, and the answer waits for both.
  *  - A refusal that promises that nothing was changed, and that may pass later, frees the key; not when it was interrupted
  *    before: the promise is about this attempt, and an earlier one may have taken effect.
  */
@@ -18,6 +20,8 @@ export interface Operation {
   readonly id: OperationId;
   /** What it acts on or makes; chosen before the effect and the same in every repeat. */
   readonly subjectId: string | null;
+  /** Of the request, where it came under a key: a repeat that asks for something else has another one. */
+  readonly fingerprint?: string;
 }
 
 export interface Mutation<Result> {
@@ -31,6 +35,8 @@ export interface Mutation<Result> {
   readonly subject?: () => string;
   /** Looked up in the transaction that journals the key: the life that it is about. */
   readonly about?: (tables: Readers) => Promise<string | null>;
+  /** The subject that follows from the key, where the effect is exact by it: repeated with it, it happens once, or is refused. */
+  readonly exactSubject?: (key: string) => string;
   readonly effect: (operation: Operation) => Promise<Result>;
   /** After an interruption. Absent: the effect itself is harmless to repeat. */
   readonly resume?: (operation: Operation) => Promise<Result>;
@@ -46,10 +52,16 @@ interface KeptRefusal {
   readonly details: Readonly<Record<string, unknown>>;
 }
 
+/** `journalled`: the key is kept when it resolves. */
 type Admission =
-  | { readonly kind: 'fresh'; readonly operation: Operation }
-  | { readonly kind: 'interrupted'; readonly operation: Operation }
+  | { readonly kind: 'fresh'; readonly operation: Operation; readonly journalled: Promise<void> }
+  | { readonly kind: 'interrupted'; readonly operation: Operation; readonly journalled: Promise<void> }
   | { readonly kind: 'answered'; readonly operation: Operation; readonly answer: Answer };
+
+interface Named {
+  readonly key: string;
+  readonly fingerprint: string;
+}
 
 export class Mutations {
   readonly #context: ControlContext;
@@ -63,7 +75,8 @@ export class Mutations {
   run<Result>(mutation: Mutation<Result>): Promise<Result> {
     const key = mutation.conditions.idempotencyKey;
     if (key === undefined) {
-      return mutation.effect({ id: newId('operation', this.#context.random), subjectId: mutation.subject?.() ?? null });
+      const id = newId('operation', this.#context.random);
+      return mutation.effect({ id, subjectId: mutation.subject?.() ?? null });
     }
     const fingerprint = fingerprintOf(mutation);
     const place = `${mutation.caller.teamId} ${key}`;
@@ -81,19 +94,22 @@ export class Mutations {
     return this.#running.size;
   }
 
-  async #runKeyed<Result>(mutation: Mutation<Result>, named: { key: string; fingerprint: string }): Promise<Result> {
+  async #runKeyed<Result>(mutation: Mutation<Result>, named: Named): Promise<Result> {
     const admission = await this.#admit(mutation, named);
     const { operation } = admission;
     if (admission.kind === 'answered') return readAnswer(mutation, operation, admission.answer);
-    await this.#context.faults.hit('after-journal-operation');
+    const journalled = this.#journalled(admission);
+    if (mutation.exactSubject === undefined) await journalled;
     let result: Result;
     try {
       const work = admission.kind === 'fresh' ? mutation.effect : (mutation.resume ?? mutation.effect);
       result = await work(operation);
     } catch (error) {
+      await journalled;
       await this.#settleRefusal(admission, error);
       throw error;
     }
+    await journalled;
     await this.#context.faults.hit('before-store-answer');
     await this.#finish(operation.id, {
       ok: true,
@@ -103,26 +119,32 @@ export class Mutations {
     return result;
   }
 
-  #admit<Result>(mutation: Mutation<Result>, named: { key: string; fingerprint: string }): Promise<Admission> {
-    const { store, clock, random, serverRun } = this.#context;
+  async #admit<Result>(mutation: Mutation<Result>, named: Named): Promise<Admission> {
+    const subjectId = mutation.exactSubject?.(named.key);
+    if (subjectId === undefined || (await this.#isKnown(mutation, named)))
+      return await this.#admitFirst(mutation, named);
+    const record = this.#recordOf(mutation, named, subjectId);
+    const journalled = this.#context.store.transact((tables) => tables.operations.insert(record));
+    return { kind: 'fresh', operation: record, journalled };
+  }
+
+  async #isKnown<Result>({ caller: { teamId } }: Mutation<Result>, { key }: Named): Promise<boolean> {
+    const found = await this.#context.store.read((tables) => tables.operations.findByKey({ teamId, key }));
+    return found !== undefined;
+  }
+
+  /** Journalled, or found in the journal, when it resolves. */
+  #admitFirst<Result>(mutation: Mutation<Result>, named: Named): Promise<Admission> {
+    const { store, serverRun } = this.#context;
     const { teamId } = mutation.caller;
+    const journalled = Promise.resolve();
     return store.transact(async (tables): Promise<Admission> => {
       const found = await tables.operations.findByKey({ teamId, key: named.key });
       if (found === undefined) {
-        const record: OperationRecord = {
-          id: newId('operation', random),
-          teamId,
-          key: named.key,
-          kind: mutation.kind,
-          fingerprint: named.fingerprint,
-          subjectId: mutation.subject?.() ?? (await mutation.about?.(tables)) ?? null,
-          serverRun,
-          startedAtMs: clock.nowMs(),
-          finishedAtMs: null,
-          answer: null,
-        };
+        const subjectId = mutation.subject?.() ?? (await mutation.about?.(tables)) ?? null;
+        const record = this.#recordOf(mutation, named, subjectId);
         await tables.operations.insert(record);
-        return { kind: 'fresh', operation: record };
+        return { kind: 'fresh', operation: record, journalled };
       }
       if (found.fingerprint !== named.fingerprint) throw keyReused(named.key);
       if (found.answer !== null) {
@@ -132,14 +154,42 @@ export class Mutations {
         const taken = await tables.operations.adopt({ id: found.id, from: found.serverRun, to: serverRun });
         if (!taken) throw new PlatformError('operation_in_doubt', 'Another server has taken this operation over.');
       }
-      return { kind: 'interrupted', operation: found };
+      return { kind: 'interrupted', operation: found, journalled };
     });
+  }
+
+  #recordOf<Result>(mutation: Mutation<Result>, named: Named, subjectId: string | null): OperationRecord {
+    const { clock, random, serverRun } = this.#context;
+    return {
+      id: newId('operation', random),
+      teamId: mutation.caller.teamId,
+      key: named.key,
+      kind: mutation.kind,
+      fingerprint: named.fingerprint,
+      subjectId,
+      serverRun,
+      startedAtMs: clock.nowMs(),
+      finishedAtMs: null,
+      answer: null,
+    };
+  }
+
+  async #journalled({ operation, journalled }: Exclude<Admission, { kind: 'answered' }>): Promise<void> {
+    try {
+      await journalled;
+    } catch (error) {
+      // The effect is under way and its caller must hear of it; a repeat finds it by its subject.
+      this.#context.logger.error('an idempotency key could not be journalled', { operationId: operation.id, error });
+    }
+    await this.#context.faults.hit('after-journal-operation');
   }
 
   async #settleRefusal(admission: Admission, error: unknown): Promise<void> {
     const { id } = admission.operation;
     if (!(error instanceof PlatformError) || error.retry === 'unknown' || error.code === 'internal') return;
-    if (error.retry === 'backoff') {
+    // Known by its subject alone: the key was journalled for this request, and is another's.
+    const isOfAnother = error.code === 'idempotency_key_reused';
+    if (error.retry === 'backoff' || isOfAnother) {
       if (admission.kind === 'fresh') await this.#free(id);
       return;
     }

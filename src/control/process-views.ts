@@ -34,24 +34,31 @@ export function processViewOf(found: NodeProcess, sandboxId: SandboxId): Process
   };
 }
 
-export function itemViewOf(
-  item: ProcessItem,
-  about: { processId: ProcessId; encoding: OutputEncoding },
-): ProcessOutputItem {
-  const cursor = writeOutputCursor(about.processId, item.cursor);
-  switch (item.kind) {
-    case 'output': {
-      const { bytes, stream } = item;
-      const data = Buffer.from(bytes.buffer, bytes.byteOffset, bytes.byteLength).toString(about.encoding);
-      return { kind: 'output', stream, data, encoding: about.encoding, cursor };
-    }
-    case 'dropped':
-      return { kind: 'dropped', bytes: item.bytes, cursor };
-    case 'exited':
-      return { kind: 'exited', exit: exitViewOf(item.exit), cursor };
-    case 'ended':
-      return { kind: 'ended', cursor };
-  }
+/** An item with the position that its cursor stands for; its bytes become text only where text is sent. */
+export type FollowedItem = { readonly position: number; readonly cursor: string } & (
+  | { readonly kind: 'output'; readonly stream: 'stdout' | 'stderr'; readonly bytes: Uint8Array }
+  | { readonly kind: 'dropped'; readonly bytes: number }
+  | { readonly kind: 'exited'; readonly exit: ExitView }
+  | { readonly kind: 'ended' }
+);
+type ExitView = NonNullable<ProcessView['exit']>;
+
+/** A start whose output is followed: the process, then what it says. */
+export type StartedItem =
+  | { readonly kind: 'process'; readonly process: ProcessView; readonly position: number; readonly cursor: string }
+  | FollowedItem;
+
+export function followedItemOf(item: ProcessItem, processId: ProcessId): FollowedItem {
+  const place = { position: item.cursor, cursor: writeOutputCursor(processId, item.cursor) };
+  return item.kind === 'exited' ? { kind: 'exited', exit: exitViewOf(item.exit), ...place } : { ...item, ...place };
+}
+
+export function itemViewOf(item: FollowedItem, encoding: OutputEncoding): ProcessOutputItem {
+  const { position: _, ...shown } = item;
+  if (shown.kind !== 'output') return shown;
+  const { bytes, stream, cursor } = shown;
+  const data = Buffer.from(bytes.buffer, bytes.byteOffset, bytes.byteLength).toString(encoding);
+  return { kind: 'output', stream, data, encoding, cursor };
 }
 
 /** A cursor names its process, so that one of another process is refused instead of read as a place in this one. */

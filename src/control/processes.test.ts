@@ -9,8 +9,8 @@ afterEach(() => rig.close());
 
 const never = new AbortController().signal;
 
-function start(sandboxId: SandboxId, conditions: Conditions = {}) {
-  const body = routes.startProcess.body.parse({ command: ['sleep', '1'] });
+function start(sandboxId: SandboxId, conditions: Conditions = {}, command = ['sleep', '1']) {
+  const body = routes.startProcess.body.parse({ command });
   return rig.control.processes.start(rig.caller, sandboxId, conditions, body);
 }
 
@@ -41,6 +41,100 @@ test('a start that was cut off in an earlier life is in doubt, and not made in t
   await rig.start(id);
   await expect(start(id, { idempotencyKey: 'once' })).rejects.toMatchObject({ code: 'operation_in_doubt' });
   expect(rig.node.processes.starts).toEqual([]);
+});
+
+/** As a crash leaves it that comes after the start and before its key is kept. */
+async function loseKey(key: string): Promise<void> {
+  await rig.store.transact(async (tables) => {
+    const kept = await tables.operations.findByKey({ teamId: rig.caller.teamId, key });
+    await tables.operations.remove(kept!.id);
+  });
+  await rig.restart();
+}
+
+test('K22: a start that names its life is one process under its key, also when the key was never kept', async () => {
+  rig = await ControlRig.open();
+  const { id, generation } = await rig.create();
+  const conditions = { idempotencyKey: 'once', generation };
+  const first = await start(id, conditions);
+  await loseKey('once');
+  expect((await start(id, conditions)).id).toBe(first.id);
+  expect(rig.node.processes.starts).toHaveLength(1);
+  // Kept since.
+  await expect(start(id, conditions, ['sleep', '2'])).rejects.toMatchObject({ code: 'idempotency_key_reused' });
+  // In a later life it is refused as what it is: of an earlier one.
+  await loseKey('once');
+  await rig.stop(id);
+  await rig.start(id);
+  await expect(start(id, conditions)).rejects.toMatchObject({ code: 'stale_generation' });
+  expect(rig.node.processes.starts).toHaveLength(1);
+});
+
+test('K21: K22: another request under a key that was never kept is refused, and takes the key from nobody', async () => {
+  rig = await ControlRig.open();
+  const { id, generation } = await rig.create();
+  const conditions = { idempotencyKey: 'once', generation };
+  const first = await start(id, conditions);
+  await loseKey('once');
+  await expect(start(id, conditions, ['sleep', '2'])).rejects.toMatchObject({ code: 'idempotency_key_reused' });
+  expect((await start(id, conditions)).id).toBe(first.id);
+  expect(rig.node.processes.starts).toHaveLength(1);
+});
+
+test('K22: a start that names no life waits until its key is kept; one that does is under way meanwhile', async () => {
+  rig = await ControlRig.open();
+  const { id, generation } = await rig.create();
+  const gate = rig.faults.hold('after-journal-operation');
+  const waiting = start(id, { idempotencyKey: 'one' });
+  await gate.reached;
+  expect(rig.node.processes.starts).toEqual([]);
+  gate.open();
+  await waiting;
+
+  const held = rig.faults.hold('after-journal-operation');
+  const begun = start(id, { idempotencyKey: 'two', generation });
+  await held.reached;
+  await expect.poll(() => rig.node.processes.starts.length).toBe(2);
+  // Its answer waits for both.
+  let isAnswered = false;
+  void begun.then(() => (isAnswered = true));
+  await new Promise((resolve) => setImmediate(resolve));
+  expect(isAnswered).toBe(false);
+  held.open();
+  await begun;
+});
+
+test('a start with its output: the process comes first, then what it says; a repeat is answered with the same', async () => {
+  rig = await ControlRig.open();
+  const { id, generation } = await rig.create();
+  const body = routes.startProcess.body.parse({ command: ['sleep', '1'] });
+  const follow = () => {
+    const conditions = { idempotencyKey: 'once', generation };
+    return rig.control.processes.startAndFollow(rig.caller, id, conditions, body, never);
+  };
+  const items = follow();
+  const first = (await items.next()).value;
+  expect(first).toMatchObject({ kind: 'process', position: 0, process: { generation, running: true } });
+  const { processId } = rig.node.processes.starts[0]!;
+  rig.node.processes.write(processId, 'said');
+  const said = { kind: 'output', stream: 'stdout', position: 4, cursor: `${processId}.4` };
+  expect((await items.next()).value).toMatchObject(said);
+  rig.node.processes.end(processId, 0);
+  expect((await items.next()).value).toMatchObject({ kind: 'exited' });
+  const again: string[] = [];
+  for await (const item of follow()) again.push(item.kind);
+  expect(again).toEqual(['process', 'output', 'exited', 'ended']);
+  expect(rig.node.processes.starts).toHaveLength(1);
+  await items.return();
+});
+
+test('a start with its output that is refused is refused before anything comes', async () => {
+  rig = await ControlRig.open();
+  const { id } = await rig.create();
+  await rig.acquire([id]);
+  const body = routes.startProcess.body.parse({ command: ['sleep', '1'] });
+  const items = rig.control.processes.startAndFollow(rig.caller, id, {}, body, never);
+  await expect(items.next()).rejects.toMatchObject({ code: 'lease_held' });
 });
 
 test('what changes a process needs the lease and the life; what looks at it does not', async () => {
@@ -75,7 +169,7 @@ test('a look that names an earlier life is refused as stale, also after the sand
   const query = { encoding: 'utf8' } as const;
   await expect(processes.get(rig.caller, address, earlier)).rejects.toMatchObject(stale);
   await expect(processes.output(rig.caller, address, earlier, query, never)).rejects.toMatchObject(stale);
-  await expect(processes.follow(rig.caller, address, earlier, query, never).next()).rejects.toMatchObject(stale);
+  await expect(processes.follow(rig.caller, address, earlier, {}, never).next()).rejects.toMatchObject(stale);
   await expect(processes.list(rig.caller, id, earlier, { limit: 10 })).rejects.toMatchObject(stale);
   const wait = { for: 'exit', timeoutMs: 0 } as const;
   await expect(processes.wait(rig.caller, address, earlier, wait, never)).rejects.toMatchObject(stale);

@@ -3,6 +3,7 @@
  * records and the output. Nothing is written to the store for a process, except under an idempotency key: its start and end are in no
  * event, because a synced commit per process would cost more than the process.
  */
+import { createHash } from 'node:crypto';
 import {
   type BodyOf,
   type Conditions,
@@ -22,12 +23,22 @@ import {
   type StartProcessOrder,
 } from '../protocol/index.ts';
 import type { SandboxRecord } from '../store/index.ts';
+import { Ahead } from './ahead.ts';
 import type { Caller } from './caller.ts';
 import type { ControlContext } from './context.ts';
 import { bytesOf, checkCommand } from './execution.ts';
 import type { LeaseGate } from './lease-gate.ts';
 import type { Mutations, Operation } from './mutations.ts';
-import { itemViewOf, parseOutputCursor, parseSignal, processViewOf, writeOutputCursor } from './process-views.ts';
+import {
+  type FollowedItem,
+  followedItemOf,
+  itemViewOf,
+  parseOutputCursor,
+  parseSignal,
+  processViewOf,
+  type StartedItem,
+  writeOutputCursor,
+} from './process-views.ts';
 import { checkEnvironment } from './sandbox-creation.ts';
 import { checkGeneration, lifeIn, lifeOf, type SandboxRecords } from './sandbox-records.ts';
 
@@ -55,9 +66,39 @@ export class Processes {
   }
 
   async start(caller: Caller, sandboxId: SandboxId, conditions: Conditions, body: StartBody): Promise<ProcessView> {
+    return await this.#begin({ caller, sandboxId, conditions, body }, () => {});
+  }
+
+  /** Starts it and follows its output from the first byte on: the process comes first. `signal` ends the reading and never the process. */
+  async *startAndFollow(
+    caller: Caller,
+    sandboxId: SandboxId,
+    conditions: Conditions,
+    body: StartBody,
+    signal: AbortSignal,
+  ): AsyncGenerator<StartedItem, void> {
+    const follow = ({ id: process, generation }: ProcessView) =>
+      new Ahead(this.follow(caller, { sandboxId, process }, { generation }, {}, signal));
+    let items: Ahead<FollowedItem> | undefined;
+    try {
+      // Its output is waited for while the answer is journalled.
+      const process = await this.#begin({ caller, sandboxId, conditions, body }, (started) => {
+        items = follow(started);
+      });
+      items ??= follow(process);
+      yield { kind: 'process', process, position: 0, cursor: writeOutputCursor(process.id, 0) };
+      yield* items.rest();
+    } finally {
+      await items?.end();
+    }
+  }
+
+  /** `onStarted` hears of a process that runs before its start is journalled as answered; of one that is answered from the journal it does not. */
+  async #begin(asked: Asked, onStarted: (process: ProcessView) => void): Promise<ProcessView> {
+    const { caller, sandboxId, conditions, body } = asked;
     checkCommand(body.command);
     checkEnvironment(body.env ?? {});
-    const asked = { caller, sandboxId, conditions, body };
+    const { generation } = conditions;
     return await this.#mutations.run({
       caller,
       kind: 'startProcess',
@@ -68,7 +109,17 @@ export class Processes {
         const life = await lifeIn(tables, sandboxId);
         return life === null ? null : `${life} ${newId('process', this.#context.random)}`;
       },
-      effect: (operation) => this.#gate.pass(sandboxId, conditions, () => this.#start(asked, operation)),
+      // Whoever names a life is refused in a later one, and within it the node starts a process once, whoever else has forgotten it.
+      ...(generation !== undefined && {
+        exactSubject: (key: string) =>
+          `${lifeOf({ id: sandboxId, generation })} ${processOfKey({ teamId: caller.teamId, key, sandboxId, generation })}`,
+      }),
+      effect: (operation) =>
+        this.#gate.pass(sandboxId, conditions, async () => {
+          const started = await this.#start(asked, operation);
+          onStarted(started);
+          return started;
+        }),
       resume: (operation) => this.#resumeStart(asked, operation),
     });
   }
@@ -77,7 +128,7 @@ export class Processes {
     const { caller, sandboxId, conditions, body } = asked;
     const record = await this.#running(caller, sandboxId, conditions);
     const processId = processIn(operation) ?? newId('process', this.#context.random);
-    const order = startOrderOf(record, conditions, { body, processId });
+    const order = startOrderOf(record, conditions, { body, processId, request: operation.fingerprint });
     await this.#context.faults.hit('before-process-on-node');
     const started = await this.#context.nodes.call(record.nodeId, (node) => node.startProcess(order));
     await this.#context.faults.hit('after-process-on-node');
@@ -121,7 +172,7 @@ export class Processes {
     const items: ProcessOutputItem[] = [];
     let bytes = 0;
     for await (const item of this.#follow(nodeId, { ...order, cursor, live: false }, signal)) {
-      items.push(itemViewOf(item, { processId, encoding: query.encoding }));
+      items.push(itemViewOf(followedItemOf(item, processId), query.encoding));
       cursor = item.cursor;
       bytes += item.kind === 'output' ? item.bytes.byteLength : 0;
       if (bytes >= processLimits.pageBytes) break;
@@ -138,13 +189,13 @@ export class Processes {
     caller: Caller,
     address: ProcessAddress,
     conditions: Conditions,
-    query: OutputQuery,
+    query: Pick<OutputQuery, 'cursor'>,
     signal: AbortSignal,
-  ): AsyncGenerator<ProcessOutputItem, void> {
+  ): AsyncGenerator<FollowedItem, void> {
     const { processId, nodeId, order } = await this.#known(caller, address, conditions);
     const cursor = query.cursor === undefined ? 0 : parseOutputCursor(processId, query.cursor);
     for await (const item of this.#follow(nodeId, { ...order, cursor, live: true }, signal)) {
-      yield itemViewOf(item, { processId, encoding: query.encoding });
+      yield followedItemOf(item, processId);
     }
   }
 
@@ -306,6 +357,17 @@ function lifeOrderOf(record: SandboxRecord): LifeOrder {
   return { sandboxId: record.id, generation: record.generation };
 }
 
+/** The process that a start under this key is, in this life: the same for every repeat, also when nothing else of it was kept. */
+function processOfKey(of: { teamId: string; key: string; sandboxId: SandboxId; generation: number }): ProcessId {
+  const { teamId, sandboxId, generation, key } = of;
+  let block = 0;
+  return newId('process', (bytes) => {
+    const text = `${block++} ${teamId} ${sandboxId} ${generation} ${key}`;
+    bytes.set(createHash('sha256').update(text).digest().subarray(0, bytes.byteLength));
+    return bytes;
+  });
+}
+
 function processIn(operation: Operation): ProcessId | undefined {
   const id = operation.subjectId?.split(' ')[2];
   return id !== undefined && isId('process', id) ? id : undefined;
@@ -314,12 +376,13 @@ function processIn(operation: Operation): ProcessId | undefined {
 function startOrderOf(
   record: SandboxRecord,
   conditions: Conditions,
-  about: { readonly body: StartBody; readonly processId: ProcessId },
+  about: { readonly body: StartBody; readonly processId: ProcessId; readonly request: string | undefined },
 ): StartProcessOrder {
-  const { body, processId } = about;
+  const { body, processId, request } = about;
   return {
     ...lifeOrderOf(record),
     processId,
+    request,
     name: body.name ?? null,
     leaseToken: conditions.leaseToken ?? null,
     command: body.command,

@@ -191,6 +191,7 @@ export class Sessions {
         const processId: ProcessId = madeBy(operation, 'process') ?? newId('process', this.#context.random);
         const order = {
           ...{ ...orderOf(record), session, processId, leaseToken: conditions.leaseToken ?? null },
+          request: operation.fingerprint,
           ...{ ...rest, name, cwd, env, timeoutMs, queueTimeoutMs, stdinOpen: stdin === 'open' },
         };
         const started = await this.#context.nodes.call(record.nodeId, (node) => node.startSessionProcess(order));

@@ -20,7 +20,7 @@ const reconnectPausesMs: readonly number[] = [0, 20, 100, 500];
 export class InitClient {
   /** For the files of this life; ends with it. */
   readonly files: FileWorkers;
-  /** For stateless commands, one after another. */
+  /** For commands, one after another; a run with a journal is the last on its connection. */
   readonly runs: RunLines;
   readonly #address: InitAddress;
   readonly #generation: number;
@@ -77,7 +77,7 @@ export class InitClient {
     }
   }
 
-  /** A new connection for one run with a journal or one probe of a port; the caller ends it. */
+  /** A new connection for one probe of a port; the caller ends it. */
   openRun(): Socket {
     return this.#address.connect();
   }

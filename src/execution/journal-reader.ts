@@ -1,14 +1,16 @@
 /**
  * Reads the journal of one process: segment files, each named by the offset of its first byte, written by init and removed by it from
- * the oldest on. Init is not trusted: no symlink is followed, nothing but regular files is read, and everything is bounded.
+ * the oldest on. Init is not trusted: no symlink is followed, nothing but regular files is read, and everything is bounded. Files are opened
+ * without leaving the thread: their names were just written, and whoever waits for the first byte of a process waits for each trip.
  *
  * Invariants:
  *  - What `read` hands out for a cursor follows it without gap or duplicate; what init has removed is one item `removed`.
  *  - A cursor is a record boundary: `check` refuses any other, and `next` is always one.
  */
-import { readSync } from 'node:fs';
-import { constants, type FileHandle, open, readdir } from 'node:fs/promises';
+import { closeSync, constants, fstatSync, openSync, read, readSync } from 'node:fs';
+import { readdir } from 'node:fs/promises';
 import { join } from 'node:path';
+import { promisify } from 'node:util';
 import { MalformedFrame } from '../base/index.ts';
 import { PlatformError } from '../protocol/index.ts';
 import { type JournalRecord, parseRecord, recordHeaderBytes, recordLength } from './journal-format.ts';
@@ -34,20 +36,20 @@ export interface JournalPart {
 }
 
 export class JournalReader {
-  readonly #directory: FileHandle;
+  readonly #directory: number;
   /** The segment that was read last, kept open: most reads are of more of it. `isNewest` when it was opened. */
-  #current: { readonly start: number; readonly file: FileHandle; readonly isNewest: boolean } | undefined;
+  #current: { readonly start: number; readonly file: number; readonly isNewest: boolean } | undefined;
   #room: Buffer | undefined;
 
-  private constructor(directory: FileHandle) {
+  private constructor(directory: number) {
     this.#directory = directory;
   }
 
   /** `undefined` when there is no such journal. */
-  static async open(path: string): Promise<JournalReader | undefined> {
+  static open(path: string): JournalReader | undefined {
     try {
       return new JournalReader(
-        await open(path, constants.O_RDONLY | constants.O_DIRECTORY | constants.O_NOFOLLOW | constants.O_NONBLOCK),
+        openSync(path, constants.O_RDONLY | constants.O_DIRECTORY | constants.O_NOFOLLOW | constants.O_NONBLOCK),
       );
     } catch (error) {
       if (isCode(error, 'ENOENT', 'ELOOP', 'ENOTDIR')) return undefined;
@@ -55,9 +57,9 @@ export class JournalReader {
     }
   }
 
-  async close(): Promise<void> {
-    await this.#letGo();
-    await this.#directory.close();
+  close(): void {
+    this.#letGo();
+    closeSync(this.#directory);
   }
 
   /** Where about so many bytes of the newest output begin: a record, and how much of it is older. */
@@ -91,9 +93,10 @@ export class JournalReader {
 
   /** Refuses a cursor that is beyond the end, or within a record. One that is before what is kept is good. */
   async check(cursor: number): Promise<void> {
+    if (cursor === 0) return;
     for (let attempt = 0; ; attempt++) {
       const segments = await this.#segments();
-      if (cursor === 0 || cursor < (segments[0] ?? 0)) return;
+      if (cursor < (segments[0] ?? 0)) return;
       const segment = segments.findLast((start) => start <= cursor);
       if (segment === undefined) throw badCursor(cursor);
       const reached = await this.#withSegment(segment, (file) => walk(file, { from: segment, until: cursor }));
@@ -107,6 +110,8 @@ export class JournalReader {
   async read(cursor: number): Promise<JournalPart> {
     const more = await this.#readOn(cursor);
     if (more !== undefined) return more;
+    const begun = this.#readBeginning(cursor);
+    if (begun !== undefined) return begun;
     for (let attempt = 0; ; attempt++) {
       const segments = await this.#segments();
       const first = segments[0];
@@ -125,8 +130,8 @@ export class JournalReader {
     options: { readonly from: number; readonly following: number | undefined },
   ): Promise<Omit<JournalPart, 'removedBytes'> | undefined> {
     const { from, following } = options;
-    await this.#letGo();
-    const file = await this.#open(segment);
+    this.#letGo();
+    const file = this.#open(segment);
     if (file === undefined) return undefined;
     this.#current = { start: segment, file, isNewest: following === undefined };
     const bytes = await readAt(file, { position: from - segment, length: readBytes });
@@ -139,29 +144,41 @@ export class JournalReader {
     return { records, next, isFull: bytes.byteLength === readBytes };
   }
 
+  /** Where reading begins with a segment, as it does for whoever follows a new process, that one need not be looked for. */
+  #readBeginning(cursor: number): JournalPart | undefined {
+    if (this.#current !== undefined) return undefined;
+    const file = this.#open(cursor);
+    if (file === undefined) return undefined;
+    // Whether another one follows shows when this one has no more.
+    this.#current = { start: cursor, file, isNewest: true };
+    return this.#tail(this.#readNow(file, 0), cursor);
+  }
+
   /** More of the segment that was read last; `undefined` when that is nothing. One that init has removed is still there for who holds it. */
   async #readOn(cursor: number): Promise<JournalPart | undefined> {
     if (this.#current === undefined) return undefined;
     const { start, file, isNewest } = this.#current;
     const position = cursor - start;
     if (position < 0 || position >= segmentLimitBytes) return undefined;
-    const length = isNewest ? tailBytes : readBytes;
-    const bytes = isNewest ? this.#readNow(file, position) : await readAt(file, { position, length });
-    const part = recordsIn(bytes, cursor);
-    return part.records.length === 0 ? undefined : { removedBytes: 0, ...part, isFull: bytes.byteLength === length };
+    if (isNewest) return this.#tail(this.#readNow(file, position), cursor);
+    return partOf(await readAt(file, { position, length: readBytes }), cursor, readBytes);
+  }
+
+  #tail(bytes: Buffer, cursor: number): JournalPart | undefined {
+    return partOf(bytes, cursor, tailBytes);
   }
 
   /** The kernel has what was just written in memory: to hand this to a thread takes many times longer than to do it. */
-  #readNow(file: FileHandle, position: number): Buffer {
+  #readNow(file: number, position: number): Buffer {
     this.#room ??= Buffer.allocUnsafe(tailBytes);
-    const count = readSync(file.fd, this.#room, 0, tailBytes, position);
+    const count = readSync(file, this.#room, 0, tailBytes, position);
     return Buffer.from(this.#room.subarray(0, count));
   }
 
-  async #letGo(): Promise<void> {
+  #letGo(): void {
     const file = this.#current?.file;
     this.#current = undefined;
-    await file?.close();
+    if (file !== undefined) closeSync(file);
   }
 
   async #segments(): Promise<number[]> {
@@ -178,50 +195,58 @@ export class JournalReader {
     return starts.sort((a, b) => a - b);
   }
 
-  async #withSegment<Result>(start: number, work: (file: FileHandle) => Promise<Result>): Promise<Result | undefined> {
-    const file = await this.#open(start);
+  async #withSegment<Result>(start: number, work: (file: number) => Promise<Result>): Promise<Result | undefined> {
+    const file = this.#open(start);
     if (file === undefined) return undefined;
     try {
       return await work(file);
     } finally {
-      await file.close();
+      closeSync(file);
     }
   }
 
   /** `undefined` when it is gone. The caller closes it. */
-  async #open(start: number): Promise<FileHandle | undefined> {
-    let file: FileHandle;
+  #open(start: number): number | undefined {
+    let file: number;
     try {
       // A FIFO of this name must not hold us, and a symlink must not lead us.
       const flags = constants.O_RDONLY | constants.O_NOFOLLOW | constants.O_NONBLOCK;
-      file = await open(join(this.#path(), start.toString(16).padStart(16, '0')), flags);
+      file = openSync(join(this.#path(), start.toString(16).padStart(16, '0')), flags);
     } catch (error) {
       if (isCode(error, 'ENOENT')) return undefined;
       throw error;
     }
     try {
-      const stat = await file.stat();
+      const stat = fstatSync(file);
       if (stat.isFile() && stat.size <= segmentLimitBytes) return file;
       throw new MalformedFrame('A segment is no file of a journal.');
     } catch (error) {
-      await file.close();
+      closeSync(file);
       throw error;
     }
   }
 
   /** Through the descriptor: a directory that is renamed or replaced meanwhile is still the same one. */
   #path(): string {
-    return `/proc/self/fd/${this.#directory.fd}`;
+    return `/proc/self/fd/${this.#directory}`;
   }
 }
 
+const readFrom = promisify(read);
+
 async function readAt(
-  file: FileHandle,
+  file: number,
   { position, length }: { readonly position: number; readonly length: number },
 ): Promise<Buffer> {
   const bytes = Buffer.allocUnsafe(length);
-  const { bytesRead } = await file.read(bytes, 0, length, position);
+  const { bytesRead } = await readFrom(file, bytes, 0, length, position);
   return bytes.subarray(0, bytesRead);
+}
+
+/** `undefined` when there is none; `length`: how much was asked for. */
+function partOf(bytes: Buffer, cursor: number, length: number): JournalPart | undefined {
+  const part = recordsIn(bytes, cursor);
+  return part.records.length === 0 ? undefined : { removedBytes: 0, ...part, isFull: bytes.byteLength === length };
 }
 
 /** Whole records, the first of which begins at `from`. */
@@ -241,12 +266,12 @@ function recordsIn(bytes: Buffer, from: number): { records: JournalRecord[]; nex
  * whole record.
  */
 async function walk(
-  file: FileHandle,
+  file: number,
   range: { readonly from: number; readonly until: number; readonly stop?: 'before' },
 ): Promise<number> {
-  const { size } = await file.stat();
+  const { size } = fstatSync(file);
   const bytes = Buffer.allocUnsafe(Math.min(size, segmentLimitBytes));
-  const { bytesRead } = await file.read(bytes, 0, bytes.byteLength, 0);
+  const { bytesRead } = await readFrom(file, bytes, 0, bytes.byteLength, 0);
   let at = 0;
   while (range.from + at < range.until && at + recordHeaderBytes <= bytesRead) {
     const length = recordLength(bytes, at);

@@ -4,6 +4,7 @@ import { createConnection, createServer, type Server, type Socket } from 'node:n
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, expect, test } from 'vitest';
+import { encodeFrame, u16, u64 } from '../base/index.ts';
 import { RunLines } from './run-lines.ts';
 
 let directory: string;
@@ -70,4 +71,34 @@ test('no more than a few stay idle, and none after the close', async () => {
   late.giveBack();
   expect(lines.idle).toBe(0);
   expect(late.socket.destroyed).toBe(true);
+});
+
+/** As init greets. */
+const greeting = encodeFrame(2, u16(1), u64(7));
+
+test('one is prepared for the next run when none is idle, and only one', async () => {
+  lines.prepare();
+  lines.prepare();
+  await expect.poll(() => accepted.length).toBe(1);
+  expect(lines.idle).toBe(0);
+  await once(accepted[0]!, 'data');
+  accepted[0]!.write(greeting);
+  await expect.poll(() => lines.idle).toBe(1);
+  lines.prepare();
+  expect(lines.take().isGreeted).toBe(true);
+  expect(accepted.length).toBe(1);
+});
+
+test('one that is greeted with anything else, or not any more, is not kept', async () => {
+  lines.prepare();
+  await expect.poll(() => accepted.length).toBe(1);
+  accepted[0]!.write(encodeFrame(3, u16(1)));
+  await once(accepted[0]!.resume(), 'close');
+  expect(lines.idle).toBe(0);
+  lines.prepare();
+  await expect.poll(() => accepted.length).toBe(2);
+  lines.close();
+  await once(accepted[1]!.resume(), 'close');
+  lines.prepare();
+  expect(lines.idle).toBe(0);
 });

@@ -3,7 +3,6 @@
  *
  * Invariant: it settles with what init said, or throws `sandbox_unavailable` (init was not reached: nothing ran) or `outcome_unknown`.
  */
-import type { Socket } from 'node:net';
 import { constants } from 'node:os';
 import { FrameReader } from '../base/index.ts';
 import { type Command, PlatformError, type TerminalSize } from '../protocol/index.ts';
@@ -18,6 +17,7 @@ import {
   refusalCodes,
   runFrame,
 } from './init-protocol.ts';
+import type { RunLine } from './run-connection.ts';
 import { runRefusal } from './run-refusals.ts';
 import { absoluteCwd, checkRunOrder, type RunOrder, runRequestOf } from './run-request.ts';
 import type { Shell } from './shell-command.ts';
@@ -55,7 +55,7 @@ export async function startRun(context: StartRunContext, order: StartRunOrder): 
       journal: { name: order.runId, limitBytes: order.keepBytes },
       terminal: order.terminal,
     };
-    return startOnConnection(context.client.openRun(), runFrame(request));
+    return startOnLine(context.client, runFrame(request));
   };
   let answer = await attempt('bash');
   // Refused before anything ran, so the same run may be tried again with the other shell.
@@ -71,11 +71,19 @@ export type StartAnswer =
   | { readonly kind: 'started'; readonly pid: number }
   | { readonly kind: 'refused'; readonly refusal: Refusal };
 
-/** The answer to a RUN that is left to itself then. */
-export async function startOnConnection(socket: Socket, frame: Buffer): Promise<StartAnswer> {
+/** The answer to a RUN that is left to itself then; it uses a connection up. */
+export async function startOnLine({ runs }: Pick<InitClient, 'runs'>, frame: Buffer): Promise<StartAnswer> {
+  try {
+    return await startOnConnection(runs.take(), frame);
+  } finally {
+    runs.prepare();
+  }
+}
+
+async function startOnConnection({ socket, isGreeted }: RunLine, frame: Buffer): Promise<StartAnswer> {
   const answered = Promise.withResolvers<StartAnswer>();
   const reader = new FrameReader({ limitBytes: initFrameLimitBytes });
-  let isConnected = false;
+  let isConnected = isGreeted;
   const lose = (error: Error) =>
     answered.reject(
       isConnected
@@ -97,7 +105,7 @@ export async function startOnConnection(socket: Socket, frame: Buffer): Promise<
       lose(error as Error);
     }
   });
-  socket.write(Buffer.concat([helloFrame(connectionKinds.run), frame]));
+  socket.write(isGreeted ? frame : Buffer.concat([helloFrame(connectionKinds.run), frame]));
   try {
     return await answered.promise;
   } finally {

@@ -25,7 +25,7 @@ export async function* followProcess(
   order: FollowFrom,
   signal: AbortSignal,
 ): AsyncGenerator<ProcessItem, void> {
-  const reader = await JournalReader.open(table.journalOf(entry.record.processId));
+  const reader = JournalReader.open(table.journalOf(entry.record.processId));
   const hold = new Hold(table, entry, order);
   entry.followers++;
   try {
@@ -37,7 +37,7 @@ export async function* followProcess(
   } finally {
     entry.followers--;
     hold.end();
-    await reader?.close();
+    reader?.close();
   }
 }
 

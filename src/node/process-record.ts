@@ -5,7 +5,7 @@
 import { mkdir, readdir, readFile, rm } from 'node:fs/promises';
 import { join } from 'node:path';
 import { z } from 'zod';
-import { assert, prepareFile } from '../base/index.ts';
+import { assert, writeSmallFile } from '../base/index.ts';
 import { idSchema, isId, type NodeProcess, type ProcessId, type TerminalId } from '../protocol/index.ts';
 
 const formatVersion = 1;
@@ -27,6 +27,8 @@ const recordSchema = z.strictObject({
   generation: z.int().positive(),
   /** Grows with every process of the sandbox. */
   sequence: count,
+  /** What it was asked for with. */
+  request: z.string().optional(),
   name: z.string().nullable(),
   /** The session it was started from. */
   sessionId: idSchema('session').nullable().default(null),
@@ -71,10 +73,9 @@ export function journalsDirectory(sandboxDirectory: string): string {
   return join(sandboxDirectory, 'journals');
 }
 
-export async function writeProcessRecord(sandboxDirectory: string, record: ProcessRecord): Promise<void> {
+export function writeProcessRecord(sandboxDirectory: string, record: ProcessRecord): void {
   const path = recordPath(sandboxDirectory, record.processId);
-  const prepared = await prepareFile(path, `${JSON.stringify(record)}\n`, { mode: 0o600, durable: false });
-  await prepared.commit();
+  writeSmallFile(path, `${JSON.stringify(record)}\n`, 0o600);
 }
 
 export async function removeProcessRecord(sandboxDirectory: string, processId: RunId): Promise<void> {

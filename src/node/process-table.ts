@@ -147,8 +147,13 @@ export class ProcessTable {
   async save(entry: ProcessEntry): Promise<void> {
     const { processId } = entry.record;
     await this.#fileLock.run(processId, async () => {
-      if (this.find(processId) === entry) await writeProcessRecord(this.directory, entry.record);
+      if (this.find(processId) === entry) writeProcessRecord(this.directory, entry.record);
     });
+  }
+
+  /** For what need not be on disk before somebody hears of it: after a crash init tells it, or the journal does. */
+  saveLater(entry: ProcessEntry): void {
+    this.#inBackground(new Promise<void>((resolve) => setImmediate(resolve)).then(() => this.save(entry)));
   }
 
   /** Forgets it with its output. */
@@ -167,12 +172,12 @@ export class ProcessTable {
   /** The output that is kept, from the files: the same whether or not init is there. */
   async rangeOf(entry: ProcessEntry): Promise<OutputRange> {
     if (entry.record.output !== null) return entry.record.output;
-    const reader = await JournalReader.open(this.journalOf(entry.record.processId));
+    const reader = JournalReader.open(this.journalOf(entry.record.processId));
     if (reader === undefined) return { first: 0, end: 0 };
     try {
       return await reader.range();
     } finally {
-      await reader.close();
+      reader.close();
     }
   }
 
@@ -282,7 +287,7 @@ export class ProcessTable {
   /** `isOver`: the life has ended, so what the journal does not tell nobody saw. */
   async #settleFromJournal(entry: ProcessEntry, options: { readonly isOver: boolean }): Promise<void> {
     const { record } = entry;
-    const reader = await JournalReader.open(this.journalOf(record.processId));
+    const reader = JournalReader.open(this.journalOf(record.processId));
     if (reader === undefined) {
       // Never started, if init never said that it was.
       if (record.pid === null) return await this.remove(entry);
@@ -306,7 +311,7 @@ export class ProcessTable {
     } catch (error) {
       this.#options.log.warn('A journal cannot be read.', { processId: record.processId, error });
     } finally {
-      await reader?.close();
+      reader?.close();
     }
     if (treeEndedAtMs === undefined && !options.isOver) return;
     entry.exited(unseenExit(nowMs));

@@ -91,7 +91,10 @@ export class SandboxProcesses implements NodeProcesses {
       const { record, client } = this.#options.get(order.sandboxId);
       const table = await this.#table(order);
       const known = table.find(order.processId);
-      if (known !== undefined) return await viewOf(table, known);
+      if (known !== undefined) {
+        refuseOtherRequest(known, order);
+        return await viewOf(table, known);
+      }
       admitExec(record, order);
       if (client === undefined) throw new PlatformError('sandbox_unavailable', 'The sandbox is ending; nothing ran.');
       return await this.#startLocked(table, { order, origin }, { record, client });
@@ -218,6 +221,7 @@ export class SandboxProcesses implements NodeProcesses {
     const entry = await table.add({
       format: 1,
       processId: order.processId,
+      request: order.request,
       generation: order.generation,
       name: order.name,
       sessionId: origin.sessionId,
@@ -236,7 +240,7 @@ export class SandboxProcesses implements NodeProcesses {
       return await origin.launch(hold);
     });
     await faults.hit('node-process-after-start');
-    await table.save(entry);
+    table.saveLater(entry);
     if (order.autoCleanup) void this.#cleanUpAtEnd(table, entry);
     await faults.hit('node-process-before-answer');
     // As it was when it began: its journal need not be looked at.
@@ -302,6 +306,13 @@ export class SandboxProcesses implements NodeProcesses {
   #table(order: LifeOrder): Promise<ProcessTable> {
     return this.#tables.get(order);
   }
+}
+
+/** A process of another request, of which only the id was repeated, is not the answer. */
+function refuseOtherRequest({ record }: ProcessEntry, { request }: StartProcessOrder): void {
+  if (request === undefined || record.request === undefined || request === record.request) return;
+  const message = 'This idempotency key was used with another request. Use a new key for a new request.';
+  throw new PlatformError('idempotency_key_reused', message);
 }
 
 async function viewOf(table: ProcessTable, entry: ProcessEntry): Promise<NodeProcess> {

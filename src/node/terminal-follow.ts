@@ -62,11 +62,11 @@ async function quiet(signal: AbortSignal): Promise<'quiet'> {
 
 /** The beginning of about so much of the newest output. */
 async function newest(table: ProcessTable, entry: ProcessEntry, bytes: number): Promise<TerminalPlace> {
-  const reader = await JournalReader.open(table.journalOf(entry.record.processId));
+  const reader = JournalReader.open(table.journalOf(entry.record.processId));
   try {
     return (await reader?.newest(bytes)) ?? { cursor: 0, skip: 0 };
   } finally {
-    await reader?.close();
+    reader?.close();
   }
 }
 

@@ -173,6 +173,14 @@ export type {
   WorkspaceFileChange,
   WorkspaceOrder,
 } from './node-workspaces.ts';
+export type { OutputFrame, OutputFrameKind } from './output-frames.ts';
+export {
+  OutputFrameReader,
+  outputFrameHeadBytes,
+  outputFrameKinds,
+  outputFramesType,
+  writeOutputFrameHead,
+} from './output-frames.ts';
 export type {
   AnyRoute,
   BodyInputOf,

@@ -12,6 +12,8 @@ import type { Command, LifeOrder } from './node-api.ts';
 
 export interface StartProcessOrder extends LifeOrder {
   readonly processId: ProcessId;
+  /** What was asked for, in a word, where a caller may repeat it: a repeat that says otherwise is refused (`idempotency_key_reused`). */
+  readonly request?: string | undefined;
   /** Another handle that its caller chose; one process of a life at a time has it (`process_exists`). */
   readonly name: string | null;
   /** null: the caller brought none. Refused unless it is the current one, while a lease is held. */

@@ -1,5 +1,5 @@
 /**
- * Calls declared routes over fetch, and turns whatever goes wrong into a `PlatformError`.
+ * Calls declared routes over HTTP, and turns whatever goes wrong into a `PlatformError`.
  *
  *  - A refusal of the server is thrown again with its code, details and request id.
  *  - `server_unreachable`: nothing was sent, or it was only a look.
@@ -26,11 +26,14 @@ import {
   terminalProtocol,
 } from '../protocol/index.ts';
 import { isNeverSent } from './never-sent.ts';
+import { findNodeSend } from './node-send.ts';
+import type { Answer, Send, SentRequest } from './send.ts';
 
 export interface ConnectionOptions {
   /** Of the server: `http://127.0.0.1:7070`. */
   readonly url: string;
   readonly apiKey: string;
+  /** What requests are sent through; without it, Node's own `http` where there is one, and the platform's fetch elsewhere. */
   readonly fetch?: typeof fetch;
   /** How long an answer may take. Commands and waits for leases, which take as long as they take, have their own. */
   readonly timeoutMs?: number;
@@ -91,8 +94,9 @@ export class Connection {
   /** Of the errors that were answers. */
   readonly #answered = new WeakMap<PlatformError, Answered>();
   readonly #apiKey: string;
-  readonly #fetch: typeof fetch;
-  readonly #timeoutMs: number;
+  readonly #send: Send;
+  /** How long an answer may take. */
+  readonly timeoutMs: number;
   readonly #retries: number;
 
   constructor(options: ConnectionOptions) {
@@ -103,13 +107,13 @@ export class Connection {
     this.clock = options.clock ?? systemClientClock;
     this.#apiKey = options.apiKey;
     // Called as a plain function: browsers refuse fetch on another object.
-    this.#fetch = options.fetch ?? ((...call) => fetch(...call));
-    this.#timeoutMs = options.timeoutMs ?? defaultTimeoutMs;
+    this.#send = options.fetch ?? findNodeSend() ?? ((...call) => fetch(...call));
+    this.timeoutMs = options.timeoutMs ?? defaultTimeoutMs;
     this.#retries = options.retries ?? defaultRetries;
   }
 
   async call<Route extends AnyRoute>(route: Route, request: CallRequest<Route> = {}): Promise<ResultOf<Route>> {
-    return await this.#repeat(route, request, async () => readResult(route, await this.open(route, request), request));
+    return await this.repeat(route, request, async () => readResult(route, await this.open(route, request), request));
   }
 
   /** As `open`, repeated where that is harmless. */
@@ -117,13 +121,14 @@ export class Connection {
     route: Route,
     request: CallRequest<Route>,
     headers: Readonly<Record<string, string>> = {},
-  ): Promise<Response> {
-    return await this.#repeat(route, request, () => this.open(route, request, headers));
+  ): Promise<Answer> {
+    return await this.repeat(route, request, () => this.open(route, request, headers));
   }
 
-  async #repeat<Result>(
+  /** Tries again, a bounded number of times, where that is harmless. */
+  async repeat<Result>(
     route: AnyRoute,
-    request: CallRequest<AnyRoute>,
+    request: Pick<CallRequest<AnyRoute>, 'idempotencyKey' | 'content' | 'signal'>,
     attemptOnce: () => Promise<Result>,
   ): Promise<Result> {
     const isRepeatable = !route.isMutation || request.idempotencyKey !== undefined;
@@ -152,14 +157,14 @@ export class Connection {
     route: Route,
     request: CallRequest<Route>,
     headers: Readonly<Record<string, string>> = {},
-  ): Promise<Response> {
-    const timeoutMs = request.timeoutMs === undefined ? this.#timeoutMs : request.timeoutMs;
+  ): Promise<Answer> {
+    const timeoutMs = request.timeoutMs === undefined ? this.timeoutMs : request.timeoutMs;
     const signals = [request.signal, timeoutMs === null ? undefined : AbortSignal.timeout(timeoutMs)].filter(
       (signal) => signal !== undefined,
     );
-    let response: Response;
+    let response: Answer;
     try {
-      response = await this.#fetch(this.#urlOf(route, request), {
+      response = await this.#send(this.#urlOf(route, request), {
         method: route.method,
         headers: { ...this.#headersOf(request, timeoutMs), ...request.headers, ...headers },
         ...bodyOf(request),
@@ -230,10 +235,9 @@ export const systemClientClock: ClientClock = {
     }),
 };
 
-/** `duplex`: fetch asks for it where the body is a stream. */
-function bodyOf(request: CallRequest<AnyRoute>): RequestInit {
+function bodyOf(request: CallRequest<AnyRoute>): Pick<SentRequest, 'body' | 'duplex'> {
   const { content, body } = request;
-  if (content instanceof ReadableStream) return { body: content, duplex: 'half' } as RequestInit;
+  if (content instanceof ReadableStream) return { body: content, duplex: 'half' };
   if (content !== undefined) return { body: content };
   return body === undefined ? {} : { body: JSON.stringify(body) };
 }
@@ -261,7 +265,7 @@ function backoffMs(attempt: number): number {
 
 async function readResult<Route extends AnyRoute>(
   route: Route,
-  response: Response,
+  response: Answer,
   request: CallOptions,
 ): Promise<ResultOf<Route>> {
   if (response.status === 204) return {} as ResultOf<Route>;
@@ -272,7 +276,7 @@ async function readResult<Route extends AnyRoute>(
   }
 }
 
-async function refusalOf(route: AnyRoute, response: Response): Promise<PlatformError> {
+async function refusalOf(route: AnyRoute, response: Answer): Promise<PlatformError> {
   const body: unknown = await response.json().catch(() => undefined);
   const error = (body as { error?: { code?: unknown; message?: unknown; details?: unknown; requestId?: unknown } })
     ?.error;

@@ -16,6 +16,7 @@ import type { CallOptions } from './connection.ts';
 import { type ByteStream, contentOf, type FileData, type FileOwner, modeText, ownerText } from './file-content.ts';
 import { type FileWatch, openWatch, type WatchOptions } from './file-watch.ts';
 import type { SandboxBinding } from './processes.ts';
+import type { Answer } from './send.ts';
 
 export interface FileOptions {
   readonly user?: string;
@@ -290,7 +291,7 @@ export class Files {
     return openWatch(this.#binding, path, { ...options, ...this.#whose(options) });
   }
 
-  #openRead(path: string, options: ReadOptions): Promise<Response> {
+  #openRead(path: string, options: ReadOptions): Promise<Answer> {
     const { offset = 0, length } = options;
     if (length === 0) throw new PlatformError('invalid_request', 'A length is at least 1.');
     const isRange = offset !== 0 || length !== undefined;

@@ -17,8 +17,8 @@ const neverSentCodes: ReadonlySet<unknown> = new Set([
 
 export function isNeverSent(error: unknown): boolean {
   if (typeof error !== 'object' || error === null) return false;
-  const { code, cause, errors } = error as { code?: unknown; cause?: unknown; errors?: unknown };
+  const { code, syscall, cause, errors } = error as Record<'code' | 'syscall' | 'cause' | 'errors', unknown>;
   // Several addresses were tried: each of them must have refused.
   if (Array.isArray(errors) && errors.length > 0) return errors.every(isNeverSent);
-  return neverSentCodes.has(code) || isNeverSent(cause);
+  return neverSentCodes.has(code) || syscall === 'connect' || isNeverSent(cause);
 }

@@ -12,7 +12,7 @@ import { encodeBase64 } from './base64.ts';
 import type { CallOptions, Connection } from './connection.ts';
 import { definedOf } from './defined-of.ts';
 import { newIdempotencyKey } from './idempotency-key.ts';
-import { followOutput, type OutputFrom, type OutputItem } from './process-output.ts';
+import { followOutput, type OpenedOutput, type OutputFrom, type OutputItem, startFollowed } from './process-output.ts';
 import {
   findInOutput,
   type LogMatch,
@@ -24,7 +24,14 @@ import {
 type Routes = typeof routes;
 type Look = { readonly signal?: AbortSignal };
 type StartBody = BodyInputOf<Routes['startProcess']>;
-export type StartProcessOptions = Omit<StartBody, 'command'> & CallOptions;
+export type StartProcessOptions = Omit<StartBody, 'command'> &
+  CallOptions & {
+    /**
+     * Its output comes with the answer, which saves a request until the first byte: the first `output()`, or whatever else reads it, takes that
+     * stream. Whoever asks for it reads it, because a reader that takes nothing holds the process back, for a minute at most.
+     */
+    readonly follow?: boolean;
+  };
 /** `signal` here is the one that is sent. */
 export interface KillOptions extends Omit<CallOptions, 'signal'> {
   readonly signal?: string | number;
@@ -57,15 +64,18 @@ export class Processes {
 
   /** Answers as soon as it runs. It goes on whoever disconnects. */
   async start(command: string | readonly string[], options: StartProcessOptions = {}): Promise<Process> {
-    const { idempotencyKey = newIdempotencyKey(), leaseToken, generation, expectedVersion, signal, ...body } = options;
+    const { idempotencyKey = newIdempotencyKey(), leaseToken, generation, expectedVersion, signal, ...rest } = options;
+    const { follow = false, ...body } = rest;
     const { connection, sandboxId } = this.#binding;
     const call = definedOf({ idempotencyKey, leaseToken, generation, expectedVersion, signal });
-    const view = await connection.call(routes.startProcess, {
+    const request = {
       params: { sandboxId },
       ...this.#binding.bound(call),
       body: { ...body, command: typeof command === 'string' ? command : [...command] },
-    });
-    return new Process(this.#binding, view);
+    };
+    if (!follow) return new Process(this.#binding, await connection.call(routes.startProcess, request));
+    const { view, opened } = await startFollowed(connection, request);
+    return new Process(this.#binding, view, opened);
   }
 
   /** By id or name. */
@@ -107,10 +117,13 @@ export class Processes {
 export class Process {
   readonly #binding: SandboxBinding;
   #view: ProcessView;
+  /** Its output from the first byte on, until somebody takes it. */
+  #opened: OpenedOutput | undefined;
 
-  constructor(binding: SandboxBinding, view: ProcessView) {
+  constructor(binding: SandboxBinding, view: ProcessView, opened?: OpenedOutput) {
     this.#binding = binding;
     this.#view = view;
+    this.#opened = opened;
   }
 
   get id(): string {
@@ -134,7 +147,9 @@ export class Process {
 
   /** Replay, then live, until its tree has ended; takes up again by itself where a connection broke. */
   output(from: OutputFrom = {}): AsyncGenerator<OutputItem, void, undefined> {
-    return followOutput(this.#connection, { params: this.#params, ...this.#bound({}) }, from);
+    const opened = from.cursor === undefined ? this.#opened : undefined;
+    if (opened !== undefined) this.#opened = undefined;
+    return followOutput(this.#connection, { params: this.#params, ...this.#bound({}) }, from, opened);
   }
 
   /** One page of what is there now. */

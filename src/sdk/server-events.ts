@@ -1,5 +1,6 @@
 /** Reads the messages of a `text/event-stream` answer. A stream that breaks off or falls silent is `server_unreachable`. */
 import { PlatformError } from '../protocol/index.ts';
+import type { Answer } from './send.ts';
 
 export interface ServerEvent {
   readonly id: string | undefined;
@@ -11,7 +12,7 @@ export interface ServerEvent {
 const messageMaxLength = 16 * 1024 * 1024;
 
 export async function* readServerEvents(
-  response: Response,
+  response: Answer,
   options: { readonly silenceMs: number },
 ): AsyncGenerator<ServerEvent, void, undefined> {
   if (response.body === null) return;
@@ -38,7 +39,8 @@ export async function* readServerEvents(
   }
 }
 
-async function readBefore(reader: ReadableStreamDefaultReader<Uint8Array<ArrayBuffer>>, silenceMs: number) {
+/** The next of it, unless it takes so long that nobody can be there any more. */
+export async function readBefore(reader: ReadableStreamDefaultReader<Uint8Array<ArrayBuffer>>, silenceMs: number) {
   const silence = Promise.withResolvers<never>();
   const timer = setTimeout(
     () => silence.reject(new PlatformError('server_unreachable', 'The stream fell silent.')),

@@ -1,6 +1,6 @@
 /** What the server asks of control about processes, in the shapes of the routes. */
-import type { Caller } from '../control/index.ts';
-import type { BodyOf, Conditions, ProcessOutputItem, QueryOf, ResultOf, routes, SandboxId } from '../protocol/index.ts';
+import type { Caller, FollowedItem, StartedItem } from '../control/index.ts';
+import type { BodyOf, Conditions, QueryOf, ResultOf, routes, SandboxId } from '../protocol/index.ts';
 import type { Shown } from './control-port.ts';
 
 type Routes = typeof routes;
@@ -21,6 +21,14 @@ export interface ProcessesPort {
     conditions: Conditions,
     body: Body<'startProcess'>,
   ): Result<'startProcess'>;
+  /** The process first, then as `follow`. */
+  startAndFollow(
+    caller: Caller,
+    sandboxId: SandboxId,
+    conditions: Conditions,
+    body: Body<'startProcess'>,
+    signal: AbortSignal,
+  ): AsyncIterable<StartedItem>;
   /** A look names the life it means, if the caller does: one of an earlier life is refused. */
   get(caller: Caller, address: Address, conditions: Conditions): Result<'getProcess'>;
   list(
@@ -41,9 +49,9 @@ export interface ProcessesPort {
     caller: Caller,
     address: Address,
     conditions: Conditions,
-    query: Query<'readProcessOutput'>,
+    query: Pick<Query<'readProcessOutput'>, 'cursor'>,
     signal: AbortSignal,
-  ): AsyncIterable<Shown<ProcessOutputItem>>;
+  ): AsyncIterable<FollowedItem>;
   writeStdin(
     caller: Caller,
     address: Address,

@@ -39,6 +39,33 @@ test('E82: output is seen while the process runs', async () => {
   expect((await outputOf(process)).stdout).toBe('first\nsecond\n');
 });
 
+test('E81: E82: a start that is followed has its output with it, from the first byte to the end', async () => {
+  const process = await sandbox.processes.start('echo one; read line; echo two >&2; exit 3', {
+    stdin: 'open',
+    follow: true,
+  });
+  const items = process.output();
+  expect(textOf(await until(items, ({ stdout }) => stdout === 'one\n')).stdout).toBe('one\n');
+  await process.closeStdin();
+  // The stream of the start was taken; the next reader has one of its own.
+  expect(await outputOf(process)).toEqual({ stdout: 'one\n', stderr: 'two\n', kinds: ['exited', 'ended'] });
+  expect((await process.wait()).exit).toMatchObject({ exitCode: 3 });
+  const refused = sandbox.processes.start(['/no/such/program'], { follow: true });
+  await expect(refused).rejects.toMatchObject({ code: 'process_not_startable' });
+});
+
+test('E82: as server-sent events a start that is followed begins with its process', async () => {
+  const response = await fetch(`${platform.server.url}/v1/sandboxes/${sandbox.id}/processes`, {
+    method: 'POST',
+    headers: { Authorization: `Bearer ${platform.key}`, Accept: 'text/event-stream' },
+    body: JSON.stringify({ command: 'echo said' }),
+  });
+  expect(response.status).toBe(201);
+  const [first, second] = (await response.text()).split('\n\n');
+  expect(first).toMatch(/^event: process\nid: prc[a-z0-9]{20}\.0\ndata: \{"id":"prc/);
+  expect(second).toMatch(/^id: prc[a-z0-9]{20}\.\d+\ndata: \{"kind":"output","stream":"stdout","data":"said\\n"/);
+});
+
 test('E84: a late reader gets what was, then what comes, without gap or duplicate', async () => {
   const go = file();
   const process = await sandbox.processes.start(`seq 1 20000; ${waitForFile(go)}; seq 20001 40000`);

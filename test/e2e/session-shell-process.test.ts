@@ -21,7 +21,7 @@ describeWith(requires.root, requires.cgroups)('processes from a session', () => 
     await expect.poll(() => rig.entry(id), { timeout: 30_000 }).toMatchObject({ state: 'ended' });
     const directory = join(rig.harness.dataDirectory, 'sandboxes', rig.sandbox.mark.sandboxId, 'journals', id);
     const chunks = { stdout: [] as Uint8Array[], stderr: [] as Uint8Array[] };
-    const reader = (await JournalReader.open(directory))!;
+    const reader = JournalReader.open(directory)!;
     for (let cursor = 0, more = true; more; ) {
       const { records, next } = await reader.read(cursor);
       for (const record of records) {
@@ -30,7 +30,7 @@ describeWith(requires.root, requires.cgroups)('processes from a session', () => 
       more = next > cursor;
       cursor = next;
     }
-    await reader.close();
+    reader.close();
     const entry = await rig.entry(id);
     return {
       stdout: Buffer.concat(chunks.stdout).toString('utf8'),

@@ -277,6 +277,7 @@ export class FakeControl implements ControlPort {
   readonly processes: ControlPort['processes'] = {
     start: async (caller, sandboxId, conditions, body) =>
       this.#noProcess('startProcess', caller, sandboxId, conditions, body),
+    startAndFollow: (caller, sandboxId) => this.#noProcess('startProcess', caller, sandboxId),
     get: async (caller, address) => this.#noProcess('getProcess', caller, address),
     list: async () => ({ items: [], nextCursor: null }),
     output: async (caller, address) => this.#noProcess('readProcessOutput', caller, address),

@@ -38,13 +38,17 @@ export class FakeProcesses implements NodeProcesses {
 
   startProcess = async (order: StartProcessOrder): Promise<NodeProcess> => {
     const found = this.#processes.get(order.processId);
-    if (found !== undefined) return found.view;
+    if (found !== undefined) {
+      if (order.request !== found.request) throw new PlatformError('idempotency_key_reused', 'Another request.');
+      return found.view;
+    }
     this.starts.push(order);
     const { processId, generation, name, command, user, stdinOpen } = order;
     const process = new FakeProcess({
       ...{ processId, generation, name, command, user, stdinOpen, pid: 7, cwd: order.cwd ?? '/workspace' },
       ...{ sessionId: null, startedAtMs: 1, exit: null, treeEndedAtMs: null, output: { first: 0, end: 0 } },
     });
+    process.request = order.request;
     this.#processes.set(processId, process);
     return process.view;
   };
@@ -103,6 +107,7 @@ export class FakeProcesses implements NodeProcesses {
 
 class FakeProcess {
   view: NodeProcess;
+  request: string | undefined;
   readonly items: ProcessItem[] = [];
   #wake = Promise.withResolvers<void>();
 

@@ -3,7 +3,7 @@ import { commandEnvironment } from '../command-environment.ts';
 import { type Refusal, refusalCodes } from '../init-protocol.ts';
 import { runRefusal } from '../run-refusals.ts';
 import { absoluteCwd, checkRunOrder } from '../run-request.ts';
-import { type StartRunContext, startOnConnection } from '../start-run.ts';
+import { type StartRunContext, startOnLine } from '../start-run.ts';
 import { sessionFrame } from './frames.ts';
 import type { OpenSessionOrder } from './orders.ts';
 
@@ -18,7 +18,7 @@ export async function openSession(context: StartRunContext, order: OpenSessionOr
   const env = commandEnvironment({ user: user ?? 'root', sandbox: context.sandboxEnv, call: order.env });
   const head = { run: sessionId, generation, token: leaseToken ?? context.token };
   const frame = sessionFrame(head, { shell, env, cwd, user });
-  const answer = await startOnConnection(context.client.openRun(), frame);
+  const answer = await startOnLine(context.client, frame);
   if (answer.kind === 'started') return answer.pid;
   throw runRefusal({ runId: sessionId, sessionId, user, leaseToken, cwd }, sessionShellRefusal(shell, answer.refusal));
 }

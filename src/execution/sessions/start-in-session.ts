@@ -1,5 +1,5 @@
 /** A process from a session: a copy of its shell as it is now, with a journal; nothing is written back. */
-import { type StartRunContext, startOnConnection } from '../start-run.ts';
+import { type StartRunContext, startOnLine } from '../start-run.ts';
 import { checkInSession, refusalInSession } from './checks.ts';
 import { processFrame } from './frames.ts';
 import type { StartInSessionOrder } from './orders.ts';
@@ -10,7 +10,7 @@ export async function startInSession(context: StartRunContext, order: StartInSes
   checkInSession(run);
   const head = { run: order.processId, generation: order.generation, token: order.leaseToken ?? context.token };
   const frame = processFrame(head, { ...order, session: order.sessionId, text: order.command });
-  const answer = await startOnConnection(context.client.openRun(), frame);
+  const answer = await startOnLine(context.client, frame);
   if (answer.kind === 'started') return answer.pid;
   throw refusalInSession(run, answer.refusal);
 }

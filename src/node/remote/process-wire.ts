@@ -11,6 +11,7 @@ export const processOrder = lifeOrder.extend({ process: z.string() });
 
 export const startProcessOrder = lifeOrder.extend({
   processId: idSchema('process'),
+  request: z.string().optional(),
   name: z.string().nullable(),
   leaseToken,
   command: z.union([z.string(), z.array(z.string())]),

@@ -94,7 +94,7 @@ export const startProcess = defineRoute({
   method: 'POST',
   path: '/v1/sandboxes/:sandboxId/processes',
   summary:
-    'Starts a process and answers as soon as it runs. It goes on whoever disconnects, until it ends, is killed, times out, or the sandbox ends.',
+    'Starts a process and answers as soon as it runs. It goes on whoever disconnects, until it ends, is killed, times out, or the sandbox ends. With `Accept: text/event-stream` or `application/vnd.atoll.output` the process is the first item of a stream, and its output follows.',
   scope: 'sandboxes:exec',
   params: sandboxParams,
   query: none,
@@ -163,7 +163,7 @@ export const readProcessOutput = defineRoute({
   method: 'GET',
   path: '/v1/sandboxes/:sandboxId/processes/:process/output',
   summary:
-    'Output after `cursor`, both streams in order. With `Accept: text/event-stream` it is streamed, replay then live, each item with its cursor as id; `Last-Event-ID` resumes. Output that is no longer kept is told as an item `dropped`.',
+    'Output after `cursor`, both streams in order. With `Accept: text/event-stream` it is streamed, replay then live, each item with its cursor as id; `Last-Event-ID` resumes. With `Accept: application/vnd.atoll.output` the same comes as frames of bytes. Output that is no longer kept is told as an item `dropped`.',
   scope: 'sandboxes:read',
   params: processParams,
   query: z.strictObject({

@@ -40,9 +40,10 @@ export async function* eventsOfProcess(
   { run, fromStart }: Wanted,
 ): AsyncGenerator<RunEvent, void> {
   const { caller, sandboxId, signal } = call;
-  const query = { encoding: 'base64', ...(!fromStart && run.end !== null && { cursor: run.end }) } as const;
+  const query = !fromStart && run.end !== null ? { cursor: run.end } : {};
   for await (const item of processes.follow(caller, { sandboxId, process: run.id }, {}, query, signal)) {
-    if (item.kind === 'output') yield { message: dataEvent.of(item.stream, item.data) };
+    if (item.kind === 'output')
+      yield { message: dataEvent.of(item.stream, Buffer.from(item.bytes).toString('base64')) };
     else if (item.kind === 'exited') return yield endedBy(item.exit, fromStart);
   }
   signal.throwIfAborted();
