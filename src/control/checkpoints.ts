@@ -52,7 +52,7 @@ export class Checkpoints {
   readonly #context: ControlContext;
   readonly #parts: CheckpointParts;
   /** Guards one checkpoint against removal while it is made or used. Between the lane of a sandbox and the node's locks. */
-  readonly #lock = new SharedLock<CheckpointId>();
+  readonly #lock = new SharedLock<CheckpointId>({ name: 'checkpoint', rank: 1.5 });
 
   constructor(context: ControlContext, parts: CheckpointParts) {
     this.#context = context;
