@@ -30,6 +30,7 @@ import type {
 
 import type { BackupReader, BackupTable } from './backup-records.ts';
 import type { CheckpointReader, CheckpointTable } from './checkpoint-records.ts';
+import type { WorkspaceReader, WorkspaceTable } from './workspace-records.ts';
 
 export interface Store {
   transact<Result>(work: (tables: Tables) => Promise<Result>): Promise<Result>;
@@ -51,6 +52,7 @@ export interface Readers {
   readonly exposures: ExposureReader;
   readonly checkpoints: CheckpointReader;
   readonly backups: BackupReader;
+  readonly workspaces: WorkspaceReader;
 }
 
 export interface Tables extends Readers {
@@ -66,6 +68,7 @@ export interface Tables extends Readers {
   readonly exposures: ExposureTable;
   readonly checkpoints: CheckpointTable;
   readonly backups: BackupTable;
+  readonly workspaces: WorkspaceTable;
 }
 
 // ---- sandboxes

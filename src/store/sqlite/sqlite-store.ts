@@ -16,6 +16,7 @@ import { SqliteSandboxes } from './sandboxes.ts';
 import { SnapshotReads } from './snapshot-reads.ts';
 import { SqliteWebhooks } from './webhooks.ts';
 import { SqliteKeys, SqliteTeams, SqliteUsers } from './who.ts';
+import { SqliteWorkspaces } from './workspaces.ts';
 
 export interface SqliteStoreParts {
   readonly writer: Connection;
@@ -78,6 +79,7 @@ export class SqliteStore implements Store {
       exposures: new SqliteExposures(scope),
       checkpoints: new SqliteCheckpoints(scope, rows),
       backups: new SqliteBackups(scope),
+      workspaces: new SqliteWorkspaces(scope, rows),
     };
   }
 }
