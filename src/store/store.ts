@@ -30,6 +30,7 @@ import type {
 
 import type { BackupReader, BackupTable } from './backup-records.ts';
 import type { CheckpointReader, CheckpointTable } from './checkpoint-records.ts';
+import type { PlanReader, PlanTable } from './plan-records.ts';
 import type { WorkspaceReader, WorkspaceTable } from './workspace-records.ts';
 
 export interface Store {
@@ -52,6 +53,7 @@ export interface Readers {
   readonly exposures: ExposureReader;
   readonly checkpoints: CheckpointReader;
   readonly backups: BackupReader;
+  readonly plans: PlanReader;
   readonly workspaces: WorkspaceReader;
 }
 
@@ -68,6 +70,7 @@ export interface Tables extends Readers {
   readonly exposures: ExposureTable;
   readonly checkpoints: CheckpointTable;
   readonly backups: BackupTable;
+  readonly plans: PlanTable;
   readonly workspaces: WorkspaceTable;
 }
 

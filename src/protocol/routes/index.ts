@@ -5,6 +5,7 @@ import * as events from './events.ts';
 import * as exec from './exec.ts';
 import * as files from './files.ts';
 import * as leases from './leases.ts';
+import * as plans from './plans.ts';
 import * as ports from './ports.ts';
 import * as processes from './processes.ts';
 import * as sandboxes from './sandboxes.ts';
@@ -38,6 +39,23 @@ export const routes = {
   downloadBackup: backups.downloadBackup,
   restoreBackup: backups.restoreBackup,
   deleteBackup: backups.deleteBackup,
+  createPlan: plans.createPlan,
+  listPlans: plans.listPlans,
+  getPlan: plans.getPlan,
+  getPlanStatus: plans.getPlanStatus,
+  addPlanMember: plans.addPlanMember,
+  removePlanMember: plans.removePlanMember,
+  commitPlan: plans.commitPlan,
+  getPlanCommit: plans.getPlanCommit,
+  listPlanCommits: plans.listPlanCommits,
+  revertPlan: plans.revertPlan,
+  rollBackPlan: plans.rollBackPlan,
+  createPlanCheckpoint: plans.createPlanCheckpoint,
+  listPlanCheckpoints: plans.listPlanCheckpoints,
+  deletePlanCheckpoint: plans.deletePlanCheckpoint,
+  restorePlan: plans.restorePlan,
+  recoverPlans: plans.recoverPlans,
+  deletePlan: plans.deletePlan,
   exec: exec.execCommand,
   startProcess: processes.startProcess,
   listProcesses: processes.listProcesses,

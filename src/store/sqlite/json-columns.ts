@@ -16,6 +16,12 @@ export function parseTexts(text: string): readonly string[] {
   return value;
 }
 
+export function parseList(text: string): readonly unknown[] {
+  const value = parseFrozen(text);
+  if (!Array.isArray(value)) throw new TypeError('Not a JSON array.');
+  return value;
+}
+
 export function parseTextMap(text: string): Readonly<Record<string, string>> {
   const value: unknown = JSON.parse(text);
   if (!isFields(value) || !isTextMap(value)) throw new TypeError('Not a JSON object of texts.');

@@ -7,10 +7,11 @@ import { network } from './0002-network.ts';
 import { exposures } from './0003-exposures.ts';
 import { branches } from './0004-branches.ts';
 import { workspaces } from './0005-workspaces.ts';
+import { plans } from './0006-plans.ts';
 
 export interface Migration {
   readonly version: number;
   readonly statements: readonly string[];
 }
 
-export const migrations: readonly Migration[] = [firstTables, network, exposures, branches, workspaces];
+export const migrations: readonly Migration[] = [firstTables, network, exposures, branches, workspaces, plans];
