@@ -21,7 +21,7 @@ import {
   type routes,
   type SandboxId,
 } from '../protocol/index.ts';
-import type { CheckpointRecord, SandboxRecord } from '../store/index.ts';
+import type { AttachmentRecord, CheckpointAttachment, CheckpointRecord, SandboxRecord } from '../store/index.ts';
 import type { Caller } from './caller.ts';
 import { checkpointGone, checkpointViewOf, notUsable } from './checkpoint-views.ts';
 import type { ControlContext } from './context.ts';
@@ -98,7 +98,7 @@ export class Checkpoints {
 
   /** Makes one of a sandbox that may be changed by this caller, and drops those beyond what is kept of it. */
   async takeOf(
-    caller: Caller,
+    caller: Pick<Caller, 'teamId'>,
     sandboxId: SandboxId,
     conditions: Conditions,
     options: TakeOptions,
@@ -116,7 +116,24 @@ export class Checkpoints {
     return made;
   }
 
+  /** Of a hidden sandbox, in which the attachments are in place though nothing records them. */
+  takeOfHidden(
+    sandbox: SandboxRecord,
+    options: TakeOptions & Pick<CheckpointRecord, 'attachments'>,
+  ): Promise<CheckpointRecord> {
+    return this.#lock.change(options.id, () => this.#make(sandbox, options));
+  }
+
   async #take(_lane: Lane, sandbox: SandboxRecord, options: TakeOptions): Promise<CheckpointRecord> {
+    const { id } = sandbox;
+    const attachments = await this.#context.store.read((tables) => tables.workspaces.attachmentsOf(id));
+    return await this.#make(sandbox, { ...options, attachments: attachments.map(keptOf) });
+  }
+
+  async #make(
+    sandbox: SandboxRecord,
+    options: TakeOptions & Pick<CheckpointRecord, 'attachments'>,
+  ): Promise<CheckpointRecord> {
     const { store, clock, faults, settings } = this.#context;
     const { leaseToken, ...chosen } = options;
     const record: CheckpointRecord = {
@@ -349,6 +366,11 @@ export class Checkpoints {
     }
     await tables.events.append({ teamId: record.teamId, sandboxId: record.sandboxId, kind, atMs, data });
   }
+}
+
+function keptOf(attachment: AttachmentRecord): CheckpointAttachment {
+  const { workspaceId, path, baseNumber, baseCommit, baseline } = attachment;
+  return { workspaceId, path, baseNumber, baseCommit, baseline };
 }
 
 function checkCanBeTaken({ state, id }: SandboxRecord): void {

@@ -375,4 +375,9 @@ export interface ExposureTable extends ExposureReader {
 
 // ---- checkpoints and backups, in records.ts of their own
 export type { BackupReader, BackupRecord, BackupTable } from './backup-records.ts';
-export type { CheckpointReader, CheckpointRecord, CheckpointTable } from './checkpoint-records.ts';
+export type {
+  CheckpointAttachment,
+  CheckpointReader,
+  CheckpointRecord,
+  CheckpointTable,
+} from './checkpoint-records.ts';

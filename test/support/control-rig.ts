@@ -209,6 +209,7 @@ export class ControlRig {
   async close(): Promise<void> {
     await this.shutDown();
     await this.store.close();
+    await this.node.close();
     await rm(this.directory, { recursive: true, force: true });
   }
 

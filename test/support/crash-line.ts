@@ -5,6 +5,7 @@
 import type { FaultPoints, Timers } from '../../src/base/index.ts';
 import type { NodeApi } from '../../src/protocol/index.ts';
 import type { Store } from '../../src/store/index.ts';
+import { aroundWorkspaces } from './fake-workspaces.ts';
 
 export class CrashLine {
   readonly #cut = new AbortController();
@@ -66,6 +67,10 @@ export class CrashLine {
       writeTree: (...given) => this.#pass(() => node.writeTree(...given)),
       watchFiles: (order, signal) => node.watchFiles(order, AbortSignal.any([signal, this.#cut.signal])),
       templates: node.templates,
+      workspaces: aroundWorkspaces(
+        async () => node.workspaces,
+        (_, call) => this.#pass(call),
+      ),
       startProcess: (...given) => this.#pass(() => node.startProcess(...given)),
       getProcess: (...given) => this.#pass(() => node.getProcess(...given)),
       listProcesses: (...given) => this.#pass(() => node.listProcesses(...given)),

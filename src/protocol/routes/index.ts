@@ -1,4 +1,5 @@
 /** Every route, by name: what the server binds, the documents describe and the SDK calls. */
+import * as attachments from './attachments.ts';
 import * as backups from './backups.ts';
 import * as branches from './branches.ts';
 import * as events from './events.ts';
@@ -13,6 +14,7 @@ import * as sessions from './sessions.ts';
 import * as templates from './templates.ts';
 import * as terminals from './terminals.ts';
 import * as who from './who.ts';
+import * as workspaces from './workspaces.ts';
 
 export const routes = {
   createSandbox: sandboxes.createSandbox,
@@ -56,6 +58,28 @@ export const routes = {
   restorePlan: plans.restorePlan,
   recoverPlans: plans.recoverPlans,
   deletePlan: plans.deletePlan,
+  createWorkspace: workspaces.createWorkspace,
+  listWorkspaces: workspaces.listWorkspaces,
+  getWorkspace: workspaces.getWorkspace,
+  deleteWorkspace: workspaces.deleteWorkspace,
+  importWorkspace: workspaces.importWorkspace,
+  importWorkspaceRemote: workspaces.importWorkspaceRemote,
+  exportWorkspace: workspaces.exportWorkspace,
+  pushWorkspace: workspaces.pushWorkspace,
+  listWorkspaceVersions: workspaces.listWorkspaceVersions,
+  getWorkspaceVersion: workspaces.getWorkspaceVersion,
+  diffWorkspace: workspaces.diffWorkspace,
+  patchWorkspace: workspaces.patchWorkspace,
+  readWorkspaceBlob: workspaces.readWorkspaceBlob,
+  revertWorkspace: workspaces.revertWorkspace,
+  listAttachments: attachments.listAttachments,
+  attachWorkspace: attachments.attachWorkspace,
+  detachWorkspace: attachments.detachWorkspace,
+  diffAttachment: attachments.diffAttachment,
+  patchAttachment: attachments.patchAttachment,
+  commitAttachment: attachments.commitAttachment,
+  updateAttachment: attachments.updateAttachment,
+  dropAttachment: attachments.dropAttachment,
   exec: exec.execCommand,
   startProcess: processes.startProcess,
   listProcesses: processes.listProcesses,

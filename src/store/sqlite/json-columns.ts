@@ -16,9 +16,9 @@ export function parseTexts(text: string): readonly string[] {
   return value;
 }
 
-export function parseList(text: string): readonly unknown[] {
+export function parseItems(text: string): readonly Fields[] {
   const value = parseFrozen(text);
-  if (!Array.isArray(value)) throw new TypeError('Not a JSON array.');
+  if (!Array.isArray(value) || !value.every(isFields)) throw new TypeError('Not a JSON array of objects.');
   return value;
 }
 

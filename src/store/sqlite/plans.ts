@@ -17,7 +17,7 @@ import type {
   PlanTable,
 } from '../plan-records.ts';
 import type { Scope, Value } from './connection.ts';
-import { parseList, parseTexts } from './json-columns.ts';
+import { parseItems, parseTexts } from './json-columns.ts';
 import type { RowReader, RowShape } from './readable.ts';
 
 /** Rows are the records but for what SQLite has as a number or as JSON. */
@@ -260,5 +260,5 @@ const commitShape: RowShape<CommitRow, PlanCommitRecord> = {
 const checkpointShape: RowShape<CheckpointRow, PlanCheckpointRecord> = {
   table: 'plan_checkpoints',
   id: (row) => row.id,
-  parse: (row) => Object.freeze({ ...row, members: parseList(row.members) as readonly PlanCheckpointMember[] }),
+  parse: (row) => Object.freeze({ ...row, members: parseItems(row.members) as unknown as readonly PlanCheckpointMember[] }),
 };

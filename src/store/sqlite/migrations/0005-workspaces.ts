@@ -44,6 +44,7 @@ export const workspaces = {
       PRIMARY KEY (sandbox_id, workspace_id)
     ) STRICT, WITHOUT ROWID`,
     'CREATE INDEX attachments_by_workspace ON attachments (workspace_id)',
+    "ALTER TABLE checkpoints ADD COLUMN attachments TEXT NOT NULL DEFAULT '[]'", // JSON
     `CREATE TABLE attach_cache (
       key TEXT PRIMARY KEY,
       team_id TEXT NOT NULL,
