@@ -28,6 +28,7 @@ import type { ControlContext } from './context.ts';
 import { parseCursor, writeCursor } from './cursors.ts';
 import type { LeaseGate } from './lease-gate.ts';
 import type { Mutations, Operation } from './mutations.ts';
+import { checkNotInPlan } from './plans/checkpoints-in-plans.ts';
 import type { Lane } from './sandbox-lanes.ts';
 import { appendEvents, promisesNoChange, type SandboxRecords } from './sandbox-records.ts';
 import type { TeamDisk } from './team-disk.ts';
@@ -242,6 +243,7 @@ export class Checkpoints {
       request: { id },
       effect: async () => {
         await this.#get(caller, id);
+        await this.#context.store.read((tables) => checkNotInPlan(tables, id));
         await this.remove(id);
       },
       // What was interrupted may be finished by now, and then there is nothing left to find.

@@ -17,6 +17,8 @@ import { LifeChanges } from './life-changes.ts';
 import { MetadataService } from './metadata.ts';
 import { Mutations } from './mutations.ts';
 import { Operations } from './operations.ts';
+import type { PlanWork } from './plans/plan-work.ts';
+import { Plans } from './plans/plans.ts';
 import { Ports } from './ports.ts';
 import { Processes } from './processes.ts';
 import { Reconciler } from './reconciler.ts';
@@ -41,6 +43,8 @@ export type ControlOptions = Omit<ControlContext, 'lanes' | 'events'> & {
   readonly deliver: Deliver;
   /** Where backups are kept. */
   readonly archives: KeptArchives;
+  /** Who does the work of plans on workspaces; absent: what control has for it. */
+  readonly planWork?: PlanWork;
 };
 
 export interface Metric {
@@ -69,6 +73,7 @@ export class Control {
   readonly backups: Backups;
   readonly templates: Templates;
   readonly leases: Leases;
+  readonly plans: Plans;
   readonly who: Who;
   readonly events: Events;
   readonly webhooks: Webhooks;
@@ -81,7 +86,7 @@ export class Control {
   readonly #closing = new AbortController();
 
   constructor(options: ControlOptions) {
-    const { deliver, archives, ...given } = options;
+    const { deliver, archives, planWork, ...given } = options;
     const context: ControlContext = { ...given, lanes: new SandboxLanes(), events: new EventHub() };
     const records = new SandboxRecords(context);
     const mutations = new Mutations(context);
@@ -112,6 +117,10 @@ export class Control {
     this.templates = new Templates(context, { mutations });
     this.#keeper = new LeaseKeeper(context, { grants, gate });
     this.leases = new Leases(context, { records, mutations, keeper: this.#keeper });
+    this.plans = new Plans(context, {
+      ...{ mutations, leases: this.leases, keeper: this.#keeper, checkpoints, pauses: this.pauses },
+      ...{ restores: this.restores, work: planWork! },
+    });
     this.who = new Who(context, { mutations, records });
     this.events = new Events(context);
     this.webhooks = new Webhooks(context, { mutations, deliver });
@@ -141,6 +150,9 @@ export class Control {
         await this.backups.tick();
         await disk.look();
       }),
+      this.#loop(context.settings.planRecoveryIntervalMs, async () => {
+        await this.plans.recovery.run();
+      }),
       this.#loop(webhookIntervalMs, async () => {
         await this.webhooks.tick(this.#closing.signal);
       }),
@@ -155,6 +167,7 @@ export class Control {
 
   async close(): Promise<void> {
     this.#closing.abort();
+    await this.plans.close();
     this.#keeper.close();
     await this.reconciler.close();
     await Promise.all(this.#loops.map((loop) => loop.close()));

@@ -12,7 +12,6 @@ import type {
   TeamId,
   WorkspaceId,
 } from '../protocol/index.ts';
-import type { AttachmentRecord } from './workspace-records.ts';
 
 export interface PlanRecord {
   readonly id: PlanId;
@@ -103,8 +102,8 @@ export interface PlanCheckpointRecord {
 export interface PlanCheckpointMember {
   readonly sandboxId: SandboxId;
   readonly checkpointId: CheckpointId;
-  /** What its checkouts stood on. */
-  readonly attachments: readonly AttachmentRecord[];
+  /** It is let go on when its checkpoint is there. */
+  readonly wasRunning: boolean;
 }
 
 export interface PlanReader {

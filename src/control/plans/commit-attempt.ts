@@ -50,7 +50,7 @@ export class CommitAttempt {
     const cancel = timers.after(record.expiresAtBootMs - clock.bootMs(), () => late.abort());
     const lease = {
       plan,
-      leaseId: record.leaseId!,
+      turn: record.fence,
       keyId: draft.by,
       reason: `commit ${record.id}`,
       members: record.members,

@@ -1,15 +1,8 @@
 /** Attempts to commit a plan as the store has them: how each begins, how it ends, and what its callers are told. */
-import {
-  newId,
-  type PlanCommitView,
-  type PlanId,
-  PlatformError,
-  planLimits,
-  type WorkspaceId,
-} from '../../protocol/index.ts';
+import { type PlanCommitView, type PlanId, PlatformError, planLimits, type WorkspaceId } from '../../protocol/index.ts';
 import type { PlanCommitRecord, PlanRecord, Readers, Tables, WorkspaceRecord } from '../../store/index.ts';
 import type { ControlContext } from '../context.ts';
-import { checkLeaseHeld } from './plan-leases.ts';
+import { checkLeaseHeld, planLeaseId } from './plan-leases.ts';
 import type { PlanEvent } from './plan-lifecycle.ts';
 import type { PlanRecords } from './plan-records.ts';
 import { type CommitDraft, type CommitError, commitViewOf } from './plan-result.ts';
@@ -34,11 +27,11 @@ export class CommitRecording {
 
   /** Of an attempt that begins now. */
   recordOf(plan: PlanRecord, draft: CommitDraft, fingerprint: string, extraMs: number): PlanCommitRecord {
-    const { clock, serverRun, random } = this.#context;
+    const { clock, serverRun } = this.#context;
     return {
       ...{ id: draft.id, planId: plan.id, teamId: plan.teamId, kind: draft.kind, mode: draft.mode },
       ...{ isDryRun: draft.isDryRun, state: 'preparing', fingerprint, fence: plan.fence, serverRun },
-      leaseId: newId('lease', random),
+      leaseId: planLeaseId(plan.id, plan.fence),
       members: draft.members.map(({ sandboxId }) => sandboxId),
       targets: [...draft.workspaces.keys()].sort(),
       left: 'everything',

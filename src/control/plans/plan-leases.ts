@@ -4,9 +4,18 @@
  * control, node and init refuse every effect on the members that does not bring its tokens.
  */
 import { askFor, type LockPlace, whileHeld } from '../../base/index.ts';
-import { type KeyId, type LeaseId, PlatformError, type SandboxId, type WorkspaceId } from '../../protocol/index.ts';
+import {
+  type KeyId,
+  type LeaseId,
+  type PlanCheckpointId,
+  type PlanId,
+  PlatformError,
+  type SandboxId,
+  type WorkspaceId,
+} from '../../protocol/index.ts';
 import type { PlanRecord, Readers } from '../../store/index.ts';
 import type { ControlContext } from '../context.ts';
+import { derivedId } from '../derived-ids.ts';
 import type { LeaseKeeper } from '../lease-keeper.ts';
 import type { HeldLease } from '../lease-types.ts';
 import type { Leases } from '../leases.ts';
@@ -19,8 +28,8 @@ const leaseLock: LockPlace = { name: 'lease of a plan', rank: 0.5 };
 
 export interface LeaseWish {
   readonly plan: Pick<PlanRecord, 'id' | 'teamId' | 'name'>;
-  /** Chosen and recorded before it is asked for, so that it can be ended after a crash. */
-  readonly leaseId: LeaseId;
+  /** Whose turn it is: its fence, or the checkpoint that it makes. Its lease is named after it. */
+  readonly turn: number | PlanCheckpointId;
   readonly keyId: KeyId;
   readonly reason: string;
   readonly members: readonly SandboxId[];
@@ -54,7 +63,8 @@ export class PlanLeases {
     const targets = [...new Set(wish.targets)].sort();
     const resources = [...members, ...targets.map(targetResource)];
     return await inOrder([...members.map((id) => `member ${id}`), ...targets.map((id) => `target ${id}`)], async () => {
-      const { plan, leaseId: id, keyId, reason } = wish;
+      const { plan, keyId, reason } = wish;
+      const id = planLeaseId(plan.id, wish.turn);
       const terms = { id, teamId: plan.teamId, keyId, resources, holder: `plan ${plan.id}`, reason, ttlMs };
       // An empty lease pins nothing: there is nothing to wait for.
       const lease = resources.length === 0 ? undefined : await this.#leases.take(terms, wish.waitMs, wish.signal);
@@ -94,6 +104,11 @@ export class PlanLeases {
       }
     }
   }
+}
+
+/** Of whoever works on a plan in this turn: known to those who come after a crash. */
+export function planLeaseId(planId: PlanId, turn: LeaseWish['turn']): LeaseId {
+  return derivedId('lease', `plan ${planId} ${turn}`);
 }
 
 /** Inside a transaction: every resource is still this lease's. */

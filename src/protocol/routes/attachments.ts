@@ -39,7 +39,13 @@ const errors = [
   'sandbox_unavailable',
   'outcome_unknown',
 ] as const;
-const fileErrors = ['file_not_found', 'file_exists', 'not_a_directory', 'file_not_usable', 'file_storage_full'] as const;
+const fileErrors = [
+  'file_not_found',
+  'file_exists',
+  'not_a_directory',
+  'file_not_usable',
+  'file_storage_full',
+] as const;
 const collectErrors = [...errors, 'file_changed', 'workspace_unsafe', 'limit_exceeded', 'storage_failed'] as const;
 
 export const listAttachments = defineRoute({

@@ -242,6 +242,7 @@ export const deleteSandbox = defineRoute({
   status: 204,
   errors: [
     'sandbox_not_found',
+    'plan_busy',
     'stale_generation',
     'version_mismatch',
     'lease_held',

@@ -19,7 +19,10 @@ export const workspaceLimits = {
   conflicts: 1_000,
 } as const;
 
-const name = text({ maxLength: 100 }).regex(/^[a-zA-Z0-9][a-zA-Z0-9._-]*$/, 'A name is letters, digits, ".", "_" and "-".');
+const name = text({ maxLength: 100 }).regex(
+  /^[a-zA-Z0-9][a-zA-Z0-9._-]*$/,
+  'A name is letters, digits, ".", "_" and "-".',
+);
 /** An id, or a name. */
 export const workspaceReference = name;
 export const workspaceParams = z.object({ workspace: workspaceReference });

@@ -260,5 +260,6 @@ const commitShape: RowShape<CommitRow, PlanCommitRecord> = {
 const checkpointShape: RowShape<CheckpointRow, PlanCheckpointRecord> = {
   table: 'plan_checkpoints',
   id: (row) => row.id,
-  parse: (row) => Object.freeze({ ...row, members: parseItems(row.members) as unknown as readonly PlanCheckpointMember[] }),
+  parse: (row) =>
+    Object.freeze({ ...row, members: parseItems(row.members) as unknown as readonly PlanCheckpointMember[] }),
 };
