@@ -19,7 +19,10 @@ export const workspaceLimits = {
   conflicts: 1_000,
 } as const;
 
-const name = text({ maxLength: 100 }).regex(/^[a-zA-Z0-9][a-zA-Z0-9._-]*$/, 'A name is letters, digits, ".", "_" and "-".');
+const name = text({ maxLength: 100 }).regex(
+  /^[a-zA-Z0-9][a-zA-Z0-9._-]*$/,
+  'A name is letters, digits, ".", "_" and "-".',
+);
 /** An id, or a name. */
 export const workspaceReference = name;
 export const workspaceParams = z.object({ workspace: workspaceReference });
@@ -34,6 +37,16 @@ export const commitAuthor = z.strictObject({
 const trailer = z.strictObject({
   name: text({ maxLength: 100 }).regex(/^[A-Za-z][A-Za-z0-9-]*$/, 'A trailer has a name of letters, digits and "-".'),
   value: text({ maxLength: 1_000 }).regex(/^[^\r\n]+$/, 'A trailer is one line.'),
+});
+
+const attachmentPath = text({ maxLength: 1_000 }).regex(/^\//, 'A path begins with "/".');
+
+/** In `createSandbox` and `attachWorkspace`. */
+export const attachWanted = z.strictObject({
+  workspace: workspaceReference,
+  path: attachmentPath.optional(),
+  /** Absent: the newest. */
+  version: z.int().min(1).optional(),
 });
 
 const changeCounts = z.object({ files: z.int(), insertions: z.int(), deletions: z.int() });
