@@ -9,6 +9,7 @@ import { Events } from './events.ts';
 import { Execution } from './execution.ts';
 import { Files } from './files.ts';
 import { Forks } from './forks.ts';
+import { HiddenSandboxes } from './hidden-sandboxes.ts';
 import { LeaseGate } from './lease-gate.ts';
 import { LeaseGrants } from './lease-grants.ts';
 import { LeaseKeeper } from './lease-keeper.ts';
@@ -37,6 +38,15 @@ import { Templates } from './templates.ts';
 import { Terminals } from './terminals.ts';
 import { type Deliver, Webhooks } from './webhooks.ts';
 import { Who } from './who.ts';
+import { AttachCache } from './workspaces/attach-cache.ts';
+import { AttachmentChanges } from './workspaces/attachment-changes.ts';
+import { Attachments } from './workspaces/attachments.ts';
+import { CreationAttachments } from './workspaces/creation-attachments.ts';
+import { SandboxChanges } from './workspaces/sandbox-changes.ts';
+import { VersionPublishing } from './workspaces/version-publishing.ts';
+import { WorkspaceDirectory } from './workspaces/workspace-directory.ts';
+import { WorkspaceRecovery } from './workspaces/workspace-recovery.ts';
+import { Workspaces } from './workspaces/workspaces.ts';
 
 /** What control is made of; lanes and the event hub are its own. */
 export type ControlOptions = Omit<ControlContext, 'lanes' | 'events'> & {
@@ -72,6 +82,12 @@ export class Control {
   readonly forks: Forks;
   readonly backups: Backups;
   readonly templates: Templates;
+  readonly workspaces: Workspaces;
+  readonly versions: VersionPublishing;
+  readonly attachments: Attachments;
+  readonly attachmentChanges: AttachmentChanges;
+  /** The steps that a plan shares with the commit of one sandbox. */
+  readonly workspaceChanges: SandboxChanges;
   readonly leases: Leases;
   readonly plans: Plans;
   readonly who: Who;
@@ -103,7 +119,26 @@ export class Control {
     const checkpoints = new Checkpoints(context, { records, mutations, gate, disk });
     this.checkpoints = checkpoints;
     this.restores = new SandboxRestores(context, { records, changes, checkpoints });
-    const creation = new SandboxCreation(context, { records, mutations, checkpoints, disk });
+    const hidden = new HiddenSandboxes(context);
+    const directory = new WorkspaceDirectory(context);
+    const cache = new AttachCache(context, { checkpoints, hidden });
+    const workspaceChanges = new SandboxChanges(context, { directory, checkpoints, hidden });
+    this.workspaceChanges = workspaceChanges;
+    this.attachments = new Attachments(context, { records, mutations, gate, directory, changes: workspaceChanges });
+    const { attachments } = this;
+    this.attachmentChanges = new AttachmentChanges(context, {
+      ...{ mutations, directory, attachments, changes: workspaceChanges },
+    });
+    this.versions = new VersionPublishing(context, { mutations, directory, changes: workspaceChanges });
+    this.workspaces = new Workspaces(context, { mutations, directory, publishing: this.versions, cache });
+    const recovery = new WorkspaceRecovery(context, {
+      ...{ directory, workspaces: this.workspaces, cache, changes: workspaceChanges },
+    });
+    const creation = new SandboxCreation(context, {
+      ...{ records, mutations, checkpoints, disk },
+      attaching: new CreationAttachments(context, { directory, cache, attachments }),
+      discard: (caller, sandboxId) => lives.delete(caller, sandboxId, {}, { force: true }),
+    });
     this.forks = new Forks(context, { records, mutations, gate, checkpoints, creation });
     const retention = new Retention(context, { checkpoints });
     this.sandboxes = new Sandboxes(context, { records, creation, metadata: this.metadata, lives });
@@ -141,6 +176,7 @@ export class Control {
       records,
       repairs,
       retention,
+      hidden,
       isLeased: (id) => this.#keeper.queue.isBusy(id),
     });
     this.#loops = [
@@ -153,6 +189,7 @@ export class Control {
       this.#loop(context.settings.planRecoveryIntervalMs, async () => {
         await this.plans.recovery.run();
       }),
+      this.#loop(context.settings.retentionIntervalMs, () => recovery.tick()),
       this.#loop(webhookIntervalMs, async () => {
         await this.webhooks.tick(this.#closing.signal);
       }),

@@ -132,6 +132,8 @@ export class Forks {
       ifExists: 'refuse' as const,
       checkpoint: operation.subjectId as CheckpointId,
       keepCheckpoints: null,
+      // They come with the files.
+      workspaces: [],
       ...(metadata !== 'inherit' && { metadata }),
       ...(env !== undefined && { env }),
       ...(network !== undefined && { network }),

@@ -218,6 +218,13 @@ export { templateLimits } from './routes/templates.ts';
 export type { TerminalMessage, TerminalRequest, TerminalView } from './routes/terminals.ts';
 export { terminalKeyProtocol, terminalLimits, terminalProtocol, terminalRequest } from './routes/terminals.ts';
 export type { KeyView } from './routes/who.ts';
+export type {
+  AttachmentView,
+  WorkspaceDiff,
+  WorkspaceVersionView,
+  WorkspaceView,
+} from './routes/workspaces.ts';
+export { workspaceLimits } from './routes/workspaces.ts';
 export type { BeforeRestore, PausedState, PauseReason, SandboxState, StateKind, StopReason } from './sandbox-state.ts';
 export { stateKinds } from './sandbox-state.ts';
 export { metadataLimits, pageLimitMax } from './schemas.ts';

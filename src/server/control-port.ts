@@ -27,6 +27,7 @@ import type { ProcessesPort } from './processes-port.ts';
 import type { SessionsPort } from './sessions-port.ts';
 import type { TemplatesPort } from './templates-port.ts';
 import type { TerminalsPort } from './terminals-port.ts';
+import type { WorkspacesPort } from './workspaces-port.ts';
 
 type Routes = typeof routes;
 type Body<Name extends keyof Routes> = BodyOf<Routes[Name]>;
@@ -46,7 +47,7 @@ export type ShownResult<Route extends AnyRoute> = Shown<ResultOf<Route>>;
 
 export type FileExpectation = WriteFileOrder['expected'];
 
-export interface ControlPort extends BranchesPort {
+export interface ControlPort extends BranchesPort, WorkspacesPort {
   readonly who: {
     /** Refuses with `unauthenticated`. */
     authenticate(keyText: string): Promise<Caller>;

@@ -1,10 +1,11 @@
 /** Workspaces in sandboxes: attached at a path, changed there, looked at, published, brought up to date or dropped. */
 import { z } from 'zod';
 import { defineRoute } from '../route.ts';
-import { none, text } from '../schemas.ts';
+import { none } from '../schemas.ts';
 import { sandboxParams } from './sandboxes.ts';
 import {
   attachmentView,
+  attachWanted,
   workspaceAuthor,
   workspaceDiff,
   workspaceLimits,
@@ -13,16 +14,6 @@ import {
   workspaceTrailer,
   workspaceVersionView,
 } from './workspaces.ts';
-
-export const attachmentPath = text({ maxLength: 1_000 }).regex(/^\//, 'A path begins with "/".');
-
-/** In `createSandbox` and `attachWorkspace`. */
-export const attachWanted = z.strictObject({
-  workspace: workspaceReference,
-  path: attachmentPath.optional(),
-  /** Absent: the newest. */
-  version: z.int().min(1).optional(),
-});
 
 const attachmentParams = sandboxParams.extend({ workspace: workspaceReference });
 const errors = [

@@ -39,6 +39,16 @@ const trailer = z.strictObject({
   value: text({ maxLength: 1_000 }).regex(/^[^\r\n]+$/, 'A trailer is one line.'),
 });
 
+const attachmentPath = text({ maxLength: 1_000 }).regex(/^\//, 'A path begins with "/".');
+
+/** In `createSandbox` and `attachWorkspace`. */
+export const attachWanted = z.strictObject({
+  workspace: workspaceReference,
+  path: attachmentPath.optional(),
+  /** Absent: the newest. */
+  version: z.int().min(1).optional(),
+});
+
 const changeCounts = z.object({ files: z.int(), insertions: z.int(), deletions: z.int() });
 
 export const workspaceView = z.object({
