@@ -20,6 +20,7 @@ import { Mutations } from './mutations.ts';
 import { Operations } from './operations.ts';
 import type { PlanWork } from './plans/plan-work.ts';
 import { Plans } from './plans/plans.ts';
+import { WorkspacePlanWork } from './plans/workspace-plan-work.ts';
 import { Ports } from './ports.ts';
 import { Processes } from './processes.ts';
 import { Reconciler } from './reconciler.ts';
@@ -154,7 +155,8 @@ export class Control {
     this.leases = new Leases(context, { records, mutations, keeper: this.#keeper });
     this.plans = new Plans(context, {
       ...{ mutations, leases: this.leases, keeper: this.#keeper, checkpoints, pauses: this.pauses },
-      ...{ restores: this.restores, work: planWork! },
+      restores: this.restores,
+      work: planWork ?? new WorkspacePlanWork(context, { attachments, hidden, changes: workspaceChanges }),
     });
     this.who = new Who(context, { mutations, records });
     this.events = new Events(context);

@@ -202,13 +202,9 @@ export class CommitAttempt {
     const combineOne = async (workspaceId: WorkspaceId): Promise<[WorkspaceId, Combined] | undefined> => {
       const contributions = this.#contributionsTo(workspaceId);
       if (contributions.length === 0) return undefined;
-      const changed = contributions.filter(({ counts }) => counts.files > 0);
       const trailers = [
         { name: 'Atoll-Plan', value: plan.id },
         { name: 'Atoll-Plan-Commit', value: record.id },
-        ...(draft.kind === 'commit'
-          ? changed.map(({ attachment }) => ({ name: 'Atoll-Sandbox', value: attachment.sandboxId }))
-          : []),
       ];
       const { author, message, startedAtMs: atMs } = draft;
       const request = { workspaceId, contributions, author, message, trailers, atMs, hold: draft.hold };

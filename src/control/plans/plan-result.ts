@@ -80,7 +80,7 @@ export function commitViewOf(draft: CommitDraft, ending: Ending): PlanCommitView
     startedAt: new Date(draft.startedAtMs).toISOString(),
     finishedAt: ending.finishedAtMs === null ? null : new Date(ending.finishedAtMs).toISOString(),
     targets,
-    members: draft.members.map((member) => memberViewOf(draft, ending, member, targets)),
+    members: draft.members.map((member) => memberViewOf(draft, member, targets)),
     checks: [...draft.checks],
     retained: isKept ? targets.map(({ workspaceId }) => ({ workspaceId, hold: draft.hold })) : [],
     retainedUntil: isKept ? new Date(ending.keptUntilMs ?? 0).toISOString() : null,
@@ -139,7 +139,7 @@ function baseOf(attachment: { readonly baseNumber: number; readonly baseCommit: 
   return { number: attachment.baseNumber, commit: attachment.baseCommit };
 }
 
-function memberViewOf(draft: CommitDraft, ending: Ending, member: Member, targets: readonly TargetView[]): MemberView {
+function memberViewOf(draft: CommitDraft, member: Member, targets: readonly TargetView[]): MemberView {
   const contributions = draft.contributions.get(member.sandboxId) ?? [];
   const views = member.attachments.map((attachment): MemberView['targets'][number] => {
     const contribution = contributions.find((one) => one.attachment.workspaceId === attachment.workspaceId);
@@ -162,7 +162,7 @@ function memberViewOf(draft: CommitDraft, ending: Ending, member: Member, target
     position: member.position,
     sandboxId: member.sandboxId,
     sandboxName: member.sandbox?.name ?? null,
-    state: memberState(views, { error, isOver: ending.state !== 'preparing' }),
+    state: memberState(views, { error, isRead: draft.contributions.has(member.sandboxId) }),
     undoable: member.attachments.length > 0,
     targets: views,
     error,
@@ -171,13 +171,13 @@ function memberViewOf(draft: CommitDraft, ending: Ending, member: Member, target
 
 function memberState(
   views: MemberView['targets'],
-  known: { readonly error: MemberView['error']; readonly isOver: boolean },
+  known: { readonly error: MemberView['error']; readonly isRead: boolean },
 ): MemberView['state'] {
   if (known.error !== null) return 'failed';
   if (views.some(({ conflicts }) => conflicts.length > 0)) return 'conflict';
   const changed = views.filter(({ files }) => files > 0);
   if (changed.length > 0 && changed.every(({ after }) => after !== null)) return 'committed';
-  return changed.length === 0 && known.isOver ? 'unchanged' : 'notCommitted';
+  return changed.length === 0 && known.isRead ? 'unchanged' : 'notCommitted';
 }
 
 function conflictsOf(

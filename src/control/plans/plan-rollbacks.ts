@@ -67,9 +67,12 @@ export class PlanRollbacks {
     const plan = await plans.get(caller, name);
     checkPlanVersion(plan, conditions);
     if (plan.state.kind === 'rolledBack') return await views.get(caller, plan.id);
-    // Begun by a server that is gone: it is gone through with.
-    if (plan.state.kind === 'rollingBack' && runs.find(plan.id) === undefined) await recover(plan.id);
-    else await this.#begin(caller, plan, waitMs);
+    const run = runs.find(plan.id);
+    const signal = new AbortController().signal;
+    // Begun by a server that is gone: it is gone through with, by this one or whoever is at it already.
+    if (plan.state.kind !== 'rollingBack') await this.#begin(caller, plan, waitMs);
+    else if (run === undefined) await recover(plan.id);
+    else await runs.waitFor(run, { waitMs, signal });
     return await views.get(caller, plan.id);
   }
 

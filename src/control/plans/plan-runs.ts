@@ -61,6 +61,7 @@ export class PlanRuns {
 
   /** Waits until it is over, or refuses after this long. */
   async waitFor(run: Run, options: { readonly waitMs: number; readonly signal: AbortSignal }): Promise<void> {
+    if (options.waitMs <= 0) throw busy(run);
     const late = Promise.withResolvers<'late'>();
     const giveUp = () => late.resolve('late');
     const cancel = this.#timers.after(options.waitMs, giveUp);

@@ -46,7 +46,7 @@ export class Attachments {
   readonly #context: ControlContext;
   readonly #parts: AttachmentParts;
   /** Guards the attachments and checkouts of one sandbox. Before its lane. */
-  readonly #lock = new KeyedMutex<SandboxId>();
+  readonly #lock = new KeyedMutex<SandboxId>({ name: 'attachments', rank: 0.7 });
 
   constructor(context: ControlContext, parts: AttachmentParts) {
     this.#context = context;

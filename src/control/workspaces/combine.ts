@@ -3,7 +3,13 @@
  * with exactly its files, on what it stands on, and a merge of that; so what a sandbox had at that instant is in the history as it was, and is what
  * the sandbox stands on from then on.
  */
-import type { GitObjectId, NodeWorkspaces, SandboxId, WorkspaceConflict } from '../../protocol/index.ts';
+import {
+  type GitObjectId,
+  isId,
+  type NodeWorkspaces,
+  type SandboxId,
+  type WorkspaceConflict,
+} from '../../protocol/index.ts';
 import type { CombineConflict, Combined, CombineRequest, Contribution } from './workspace-changes.ts';
 import type { ReadyWorkspace } from './workspace-directory.ts';
 
@@ -74,7 +80,8 @@ async function commitOf(
   what: { readonly tree: GitObjectId; readonly parents: readonly GitObjectId[]; readonly sandboxId: SandboxId },
 ): Promise<GitObjectId> {
   const { tree, parents, sandboxId } = what;
-  const named = [...trailers, { name: 'Atoll-Sandbox', value: sandboxId }];
+  // What takes a plan back is nobody's files.
+  const named = isId('sandbox', sandboxId) ? [...trailers, { name: 'Atoll-Sandbox', value: sandboxId }] : trailers;
   const made = await home.commitTree({ workspaceId, tree, parents, author, atMs, message, trailers: named });
   return made.commit;
 }

@@ -12,8 +12,8 @@ export const planLimits = {
   /** Attempts to commit that are remembered of one plan; the one that was published always is. */
   commits: 100,
   checkpoints: 20,
-  checks: 8,
-  checkMaxMs: 3600 * 1000,
+  checks: 4,
+  checkMaxMs: 10 * 60 * 1000,
   waitMaxMs: 3600 * 1000,
 } as const;
 
