@@ -7,6 +7,7 @@ import { Events } from './events.ts';
 import { Leases } from './leases.ts';
 import { type CreateSandboxOptions, type ListSandboxesOptions, listQuery, Sandbox } from './sandbox.ts';
 import { Templates } from './templates.ts';
+import { Workspaces } from './workspaces.ts';
 
 type Routes = typeof routes;
 type Items<Name extends 'listKeys' | 'listUsers' | 'listTeams' | 'listWebhooks'> = ResultOf<Routes[Name]>['items'];
@@ -24,6 +25,7 @@ export class Atoll {
   readonly teams: Teams;
   readonly webhooks: Webhooks;
   readonly templates: Templates;
+  readonly workspaces: Workspaces;
 
   constructor(options: ConnectionOptions) {
     this.connection = new Connection(options);
@@ -37,6 +39,7 @@ export class Atoll {
     this.teams = new Teams(this.connection);
     this.webhooks = new Webhooks(this.connection);
     this.templates = new Templates(this.connection);
+    this.workspaces = new Workspaces(this.connection);
   }
 
   /** The key that this client uses. */

@@ -1,5 +1,6 @@
 /** The client library: `npm i atoll`, then `Sandbox.create({ url, apiKey })`. Needs fetch and nothing else. */
 export type {
+  AttachmentView,
   BackupView,
   CheckpointView,
   ErrorCode,
@@ -11,6 +12,9 @@ export type {
   SessionView,
   StateKind,
   TemplateView,
+  WorkspaceDiff,
+  WorkspaceVersionView,
+  WorkspaceView,
 } from '../protocol/index.ts';
 export { errorCatalog, isPlatformError, PlatformError } from '../protocol/index.ts';
 export { Atoll } from './atoll.ts';
@@ -52,6 +56,14 @@ export {
   Sandbox,
   type UpdateSandboxOptions,
 } from './sandbox.ts';
+export type {
+  AttachOptions,
+  CommitOptions,
+  CommitResult,
+  SandboxDiff,
+  SandboxWorkspace,
+  SandboxWorkspaces,
+} from './sandbox-workspaces.ts';
 export {
   type CreateSessionOptions,
   Session,
@@ -62,3 +74,13 @@ export {
 } from './sessions.ts';
 export { TemplateBuild, type TemplateSourceInput, Templates } from './templates.ts';
 export { type OpenTerminalOptions, Terminal, type TerminalExit, Terminals } from './terminals.ts';
+export type {
+  CreateWorkspaceOptions,
+  ExportOptions,
+  ImportOptions,
+  WorkspaceDetails,
+  WorkspacePage,
+  Workspaces,
+  WorkspaceVersionDetails,
+  WorkspaceVersionPage,
+} from './workspaces.ts';

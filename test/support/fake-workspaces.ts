@@ -2,7 +2,8 @@
  * Workspaces for tests of control: the real git stores in a temporary directory, which need neither root nor sandboxes. Only the checkouts are not in
  * sandboxes: they are directories of this machine, which a test fills as it likes.
  */
-import { lstat, mkdir, mkdtemp, open, readdir, readlink, rm } from 'node:fs/promises';
+import { createReadStream } from 'node:fs';
+import { lstat, mkdir, mkdtemp, readdir, readlink, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { type Clock, type FaultPoints, noFaults } from '../../src/base/index.ts';
@@ -93,9 +94,11 @@ function directoryCheckout(directory: string): CheckoutFiles {
       return entries;
     },
     read: async (path) => {
-      const file = await open(Buffer.concat([Buffer.from(`${directory}/`), Buffer.from(path, 'latin1')]));
-      const { path: _, ...entry } = await entryOf(directory, path);
-      return { entry, bytes: file.createReadStream() as AsyncIterable<Uint8Array> };
+      const bytes = Buffer.concat([Buffer.from(`${directory}/`), Buffer.from(path, 'latin1')]);
+      const { path: _, ...entry } = await entryOf(directory, path).catch((cause: unknown) => {
+        throw new PlatformError('file_not_found', `There is no ${path}.`, { cause });
+      });
+      return { entry, bytes: createReadStream(bytes) as AsyncIterable<Uint8Array> };
     },
   };
 }

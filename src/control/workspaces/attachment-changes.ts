@@ -26,6 +26,8 @@ type Updated = ResultOf<typeof routes.updateAttachment>;
 
 /** How often a head may move away under a commit. */
 export const attemptsMax = 10;
+/** How often an update is made anew because files that it would write have changed. */
+const looksMax = 3;
 
 interface ChangeParts {
   readonly mutations: Mutations;
@@ -158,8 +160,19 @@ export class AttachmentChanges {
       conditions,
       request: { sandboxId, workspace },
       // What an interrupted one wrote is the sandbox's own by then, and merges with itself.
-      effect: () => this.#parts.attachments.change(asked, (sandbox) => this.#update(asked, sandbox)),
+      effect: () => this.#parts.attachments.change(asked, (sandbox) => this.#updateUnmoved(asked, sandbox)),
     });
+  }
+
+  /** A file that was written just before the look may seem to have changed after it; then all of it is looked at again. */
+  async #updateUnmoved(asked: Asked, sandbox: SandboxRecord): Promise<Updated> {
+    for (let attempt = 1; ; attempt++) {
+      try {
+        return await this.#update(asked, sandbox);
+      } catch (error) {
+        if (!isPlatformError(error, 'file_changed') || attempt === looksMax) throw error;
+      }
+    }
   }
 
   async #update(asked: Asked, sandbox: SandboxRecord): Promise<Updated> {

@@ -63,21 +63,6 @@ function quoted(path: string): string {
   return `"${text}"`;
 }
 
-/** Bytes that were counted before, as a stream that gives exactly so many or fails. */
-export async function* exactly(
-  bytes: AsyncIterable<Uint8Array>,
-  sizeBytes: number,
-  onDifference: () => Error,
-): AsyncGenerator<Uint8Array, void> {
-  let left = sizeBytes;
-  for await (const chunk of bytes) {
-    left -= chunk.byteLength;
-    if (left < 0) throw onDifference();
-    yield chunk;
-  }
-  if (left !== 0) throw onDifference();
-}
-
 export async function* oneChunk(text: string): AsyncGenerator<Uint8Array, void> {
   yield nameBytes(text);
 }

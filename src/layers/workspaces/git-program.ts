@@ -2,7 +2,8 @@
  * Runs the machine's git on repositories of the platform. What git does here is decided by the arguments and by the repository's own
  * configuration, which is ours: no configuration, helper, hook, prompt or variable of the machine, of its user or of the content takes part.
  *
- * What a git that reads hostile bytes may use is bounded by the kernel, so that an object which claims to be enormous ends git and nothing else.
+ * A git ends with the process that started it. What one that reads hostile bytes may use is bounded by the kernel, so that an object which claims to
+ * be enormous ends git and nothing else.
  */
 import { type ChildProcessByStdio, spawn } from 'node:child_process';
 import type { Readable, Writable } from 'node:stream';
@@ -98,8 +99,7 @@ export class GitProgram {
   #start(repository: string, words: readonly string[], call: GitCall): Child {
     call.signal?.throwIfAborted();
     const bounds = call.hostileBytes === undefined ? [] : boundsOf(call.hostileBytes);
-    const [program, ...rest] = [...bounds, 'git', ...words];
-    return spawn(program!, rest, {
+    return spawn('setpriv', [...endsWithUs, ...bounds, 'git', ...words], {
       cwd: call.cwd ?? this.#home,
       env: { ...this.#environment(repository), ...call.env },
       stdio: ['pipe', 'pipe', 'pipe'],
@@ -131,6 +131,9 @@ export class GitProgram {
   }
 }
 
+/** A git that outlives the node would write beside the next one. */
+const endsWithUs = ['--pdeathsig', 'KILL'];
+
 function boundsOf(fileBytes: number): readonly string[] {
   return ['prlimit', `--as=${memoryMaxBytes}`, `--fsize=${fileBytes}`, '--core=0', '--'];
 }
@@ -144,7 +147,10 @@ function ended(child: Child, words: readonly string[], call: GitCall): Promise<n
   const { promise, resolve, reject } = Promise.withResolvers<number>();
   child.on('error', (cause) => {
     if (call.signal?.aborted) reject(call.signal.reason);
-    else reject(new PlatformError('internal', 'git cannot be started on this node.', { cause }));
+    else
+      reject(
+        new PlatformError('storage_unsupported', 'git, setpriv or prlimit cannot be started on this node.', { cause }),
+      );
   });
   child.on('close', (code) => {
     if (code === 0 || (code !== null && call.accept?.includes(code))) resolve(code);

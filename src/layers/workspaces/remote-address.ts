@@ -51,7 +51,7 @@ export async function judgeRemote(
 function parseRemote(text: string): URL {
   if (text.length > urlMaxCharacters) throw refused('The address of the remote is too long.');
   const url = URL.canParse(text) ? new URL(text) : undefined;
-  if (url === undefined || !/^https?:\/\//i.test(text) || !['https:', 'http:'].includes(url.protocol)) {
+  if (url === undefined || !/^https?:\/\/[^/]/i.test(text) || !['https:', 'http:'].includes(url.protocol)) {
     throw refused('The address of a remote begins with https:// or http://.');
   }
   if (url.username !== '' || url.password !== '') throw refused('Credentials do not belong into the address.');

@@ -3,8 +3,8 @@
  * through a helper that only echoes them to the origin they are for; they are on no command line, in no configuration and in no message.
  */
 import { PlatformError } from '../../protocol/index.ts';
-import type { WorkspaceLimits } from './content-limits.ts';
-import { unsafe } from './content-limits.ts';
+import { isObjectId } from './commits.ts';
+import { unsafe, type WorkspaceLimits } from './content-limits.ts';
 import { type GitCall, GitFailure, type GitProgram } from './git-program.ts';
 import { commitOf } from './import-bundle.ts';
 import type { JudgedRemote } from './remote-address.ts';
@@ -59,15 +59,16 @@ export async function pushToRemote(
   if (before === order.commit) return;
   if (before !== null && !(await isAncestor(git, repository, before, order.commit))) throw moved(branch);
   const lease = `--force-with-lease=${branch}:${before ?? ''}`;
-  const words = ['push', '--quiet', '--porcelain', '--no-verify', '--recurse-submodules=no', lease, '--'];
+  const words = ['push', '--porcelain', '--no-verify', '--recurse-submodules=no', lease, '--'];
   try {
-    await git.run(repository, [...words, call.remote.url, `${order.commit}:${branch}`], gitCall(call));
+    const target = [call.remote.url, `${order.commit}:${branch}`];
+    const { code, stdout } = await git.run(repository, [...words, ...target], { ...gitCall(call), accept: [1] });
+    if (code === 0) return;
+    // What became of each ref is told on stdout, a line that begins with "!" for one that was refused.
+    const said = /^!\t.*$/m.exec(stdout.toString('utf8'))?.[0] ?? '';
+    if (/stale info|non-fast-forward|fetch first|remote rejected.*(?:lock|fetch)/.test(said)) throw moved(branch);
+    throw new GitFailure({ command: 'push', code, said });
   } catch (error) {
-    if (
-      error instanceof GitFailure &&
-      /stale info|non-fast-forward|fetch first|remote rejected.*lock/i.test(error.said)
-    )
-      throw moved(branch);
     throw remoteFailure(error, 'push');
   }
 }
@@ -88,7 +89,7 @@ async function lookAt(
       throw new PlatformError('workspace_remote_failed', 'The remote does not say which branch is its HEAD; name one.');
     }
     const full = ref === null ? symbolic! : branch;
-    const found = lines.map((line) => line.split('\t')).find(([, name]) => name === branch);
+    const found = lines.map((line) => line.split('\t')).find(([id, name]) => name === branch && isObjectId(id ?? ''));
     return { branch: full, before: found?.[0] ?? null };
   } catch (error) {
     throw remoteFailure(error, 'push');

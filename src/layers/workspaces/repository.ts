@@ -2,7 +2,7 @@
  * A bare repository of the platform: made here file by file, so that no template of the machine takes part, and configured so that content
  * never changes what git does.
  */
-import { mkdir, writeFile } from 'node:fs/promises';
+import { mkdir, readdir, rm, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { syncDirectory, writeFileDurably } from '../../base/index.ts';
 
@@ -104,8 +104,18 @@ export async function makeRepository(
   if (options.durable) for (const part of parts.toReversed()) await syncDirectory(join(directory, part));
 }
 
-/** What this version of the platform says git is to do, also in a repository of an earlier one. */
-export async function configureRepository(directory: string): Promise<void> {
+/** Takes over a repository that only a process which is gone has used: with the configuration of now, and without locks, which git leaves when it is killed. */
+export async function takeOverRepository(directory: string): Promise<void> {
+  await removeLocks(directory);
   await writeFileDurably(join(directory, 'config'), config);
   await writeFileDurably(join(directory, 'info/attributes'), attributes);
+}
+
+/** Only where no git of ours can be changing refs. */
+export async function removeLocks(directory: string): Promise<void> {
+  const isLock = (name: string) => name.endsWith('.lock');
+  for (const name of (await readdir(directory)).filter(isLock)) await rm(join(directory, name));
+  const refs = join(directory, 'refs');
+  const below = await readdir(refs, { recursive: true });
+  for (const name of below.filter(isLock)) await rm(join(refs, name), { force: true });
 }

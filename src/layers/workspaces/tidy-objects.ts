@@ -4,18 +4,20 @@
  */
 import { readdir, stat } from 'node:fs/promises';
 import { join } from 'node:path';
+import type { FaultPoints } from '../../base/index.ts';
 import type { GitProgram } from './git-program.ts';
 
 export async function tidyObjects(
   git: GitProgram,
   repository: string,
-  options: { readonly olderThanMs: number; readonly timeoutMs: number },
+  options: { readonly olderThanMs: number; readonly timeoutMs: number; readonly faults: FaultPoints },
 ): Promise<{ readonly bytes: number }> {
   const { timeoutMs } = options;
   const before = `${Math.ceil(options.olderThanMs / 1_000)}.seconds.ago`;
   await git.run(repository, ['pack-refs', '--all', '--prune'], { timeoutMs });
   const words = ['repack', '-q', '-d', '-l', '--cruft', `--cruft-expiration=${before}`];
   await git.run(repository, words, { timeoutMs });
+  await options.faults.hit('workspace-tidy-packed');
   await git.run(repository, ['prune', `--expire=${before}`], { timeoutMs });
   return { bytes: await bytesBelow(join(repository, 'objects')) };
 }

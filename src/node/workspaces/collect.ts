@@ -3,10 +3,9 @@
  * is what the list said before and after, and everything is as it was when all of them have been read, or the order is refused and can be repeated.
  */
 import { setTimeout as delay } from 'node:timers/promises';
-import { type Clock, KeyedMutex } from '../../base/index.ts';
+import { type Clock, type FaultPoints, KeyedMutex } from '../../base/index.ts';
 import {
   buildTree,
-  exactly,
   type FileMode,
   filesOf,
   type GitProgram,
@@ -33,6 +32,7 @@ export interface CollectorOptions {
   readonly git: GitProgram;
   readonly limits: WorkspaceLimits;
   readonly clock: Clock;
+  readonly faults: FaultPoints;
   readonly findCheckout: FindCheckout;
   readonly baselinesOf: (id: WorkspaceId) => string;
 }
@@ -85,7 +85,7 @@ export class CheckoutCollector {
     staging: Staging,
     signal?: AbortSignal,
   ): Promise<{ readonly tree: string; readonly leftOut: readonly string[] }> {
-    const { git, limits, findCheckout, baselinesOf } = this.#options;
+    const { git, limits, faults, findCheckout, baselinesOf } = this.#options;
     const base = await treeOf(git, staging.path, order.base);
     const before = new Map<string, TreeFile>();
     for await (const file of filesOf(git, staging.path, base, limits, signal)) before.set(file.path, file);
@@ -93,12 +93,14 @@ export class CheckoutCollector {
     const entries = await checkout.list(limits.collectEntries, signal);
     const { kept, leftOut } = await this.#select(entries, { before, base, staging, signal });
     this.#checkAmount(kept);
+    await faults.hit('workspace-collect-listed');
     const baseline =
       order.baseline === null
         ? Baseline.none
         : await Baseline.load(baselinesOf(order.workspaceId), order.baseline, order.base);
     const steps = stepsOf({ kept, before, baseline, checkout, signal });
     const tree = await buildTree(git, staging, { base, steps, limits, signal });
+    await faults.hit('workspace-collect-read');
     requireUnmoved(entries, await checkout.list(limits.collectEntries, signal));
     return { tree, leftOut };
   }
@@ -174,7 +176,7 @@ async function* stepsOf(given: {
   for (const path of before.keys()) if (!paths.has(path)) yield { kind: 'remove', path };
   for (const entry of kept) {
     if (before.has(entry.path) && baseline.has(entry)) continue;
-    yield entry.type === 'symlink' ? linkStep(entry) : await fileStep(entry, checkout, signal);
+    yield entry.type === 'symlink' ? linkStep(entry) : fileStep(entry, checkout, signal);
   }
 }
 
@@ -183,21 +185,26 @@ function linkStep({ path, linkTarget }: CheckoutEntry): TreeStep {
   return { kind: 'file', path, mode: '120000', sizeBytes: target.length, content: oneChunk(target) };
 }
 
-async function fileStep(
+function fileStep(entry: CheckoutEntry, checkout: CheckoutFiles, signal: AbortSignal | undefined): TreeStep {
+  const { path, sizeBytes } = entry;
+  return { kind: 'file', path, mode: modeOf(entry), sizeBytes, content: contentOf(entry, checkout, signal) };
+}
+
+/** Opened when it is asked for: so whoever stops before that has nothing to close. */
+async function* contentOf(
   entry: CheckoutEntry,
   checkout: CheckoutFiles,
   signal: AbortSignal | undefined,
-): Promise<TreeStep> {
+): AsyncGenerator<Uint8Array, void> {
   const { path, sizeBytes } = entry;
   const opened = await checkout.read(path, signal);
-  if (!isSame({ ...opened.entry, path }, entry)) throw moved(path);
-  return {
-    kind: 'file',
-    path,
-    mode: modeOf(entry),
-    sizeBytes,
-    content: exactly(opened.bytes, sizeBytes, () => moved(path)),
-  };
+  let left = isSame({ ...opened.entry, path }, entry) ? sizeBytes : -1;
+  for await (const chunk of opened.bytes) {
+    left -= chunk.byteLength;
+    if (left < 0) break;
+    yield chunk;
+  }
+  if (left !== 0) throw moved(path);
 }
 
 function requireUnmoved(before: readonly CheckoutEntry[], after: readonly CheckoutEntry[]): void {

@@ -13,7 +13,7 @@ import { randomBytes } from 'node:crypto';
 import { access, mkdir, readdir, rename, rm } from 'node:fs/promises';
 import { join } from 'node:path';
 import { type FaultPoints, syncDirectory } from '../../base/index.ts';
-import { configureRepository, makeRepository } from '../../layers/index.ts';
+import { makeRepository, requireGit, takeOverRepository } from '../../layers/index.ts';
 import { isId, PlatformError, type WorkspaceId } from '../../protocol/index.ts';
 
 const own = ['making', 'trash', 'home'] as const;
@@ -53,7 +53,7 @@ export class HomeDirectories {
     for (const id of await this.list()) {
       await rm(this.staging(id), { recursive: true, force: true });
       await mkdir(this.staging(id), { mode: 0o700 });
-      await configureRepository(this.repository(id));
+      await takeOverRepository(this.repository(id));
     }
   }
 
@@ -68,6 +68,7 @@ export class HomeDirectories {
 
   async create(id: WorkspaceId): Promise<void> {
     if (await this.#exists(id)) return;
+    await requireGit();
     const making = join(this.#root, 'making', `${id}-${randomBytes(6).toString('hex')}`);
     await mkdir(making, { mode: 0o700 });
     await makeRepository(join(making, 'objects.git'), { durable: true });

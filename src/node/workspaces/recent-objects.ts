@@ -2,8 +2,8 @@
  * What answers have named since objects were last tidied: its caller may be about to hold it, so it is kept until it is old, whatever the age of the
  * object itself. After a restart of the node the age of the objects alone decides, which is that of whatever was made then.
  */
-import type { Clock } from '../../base/index.ts';
-import { type GitProgram, tidyObjects } from '../../layers/index.ts';
+import type { Clock, FaultPoints } from '../../base/index.ts';
+import { type GitProgram, removeLocks, tidyObjects } from '../../layers/index.ts';
 import type { WorkspaceId } from '../../protocol/index.ts';
 
 const recentMax = 100_000;
@@ -12,11 +12,13 @@ const prefix = 'refs/recent/';
 export class RecentObjects {
   readonly #clock: Clock;
   readonly #git: GitProgram;
+  readonly #faults: FaultPoints;
   /** By object, oldest answer first. */
   readonly #byWorkspace = new Map<WorkspaceId, Map<string, number>>();
 
-  constructor(options: { readonly clock: Clock; readonly git: GitProgram }) {
+  constructor(options: { readonly clock: Clock; readonly git: GitProgram; readonly faults: FaultPoints }) {
     this.#clock = options.clock;
+    this.#faults = options.faults;
     this.#git = options.git;
   }
 
@@ -41,11 +43,14 @@ export class RecentObjects {
     const known = this.#byWorkspace.get(workspaceId) ?? new Map<string, number>();
     const youngerThanMs = this.#clock.nowMs() - options.olderThanMs;
     for (const [object, atMs] of known) if (atMs <= youngerThanMs) known.delete(object);
+    // Only this order changes refs now: a lock is one that a git left when it was killed.
+    await removeLocks(repository);
     await this.#clear(repository);
     const stdin = [...known.keys()].map((object) => `update ${prefix}${object} ${object}\n`).join('');
     await this.#git.run(repository, ['update-ref', '--no-deref', '--stdin'], { stdin });
+    await this.#faults.hit('workspace-tidy-marked');
     try {
-      return await tidyObjects(this.#git, repository, options);
+      return await tidyObjects(this.#git, repository, { ...options, faults: this.#faults });
     } finally {
       await this.#clear(repository);
     }

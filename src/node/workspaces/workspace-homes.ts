@@ -109,11 +109,12 @@ export class WorkspaceHomes implements NodeWorkspaces {
     this.#remotes = options.remotes ?? { allowedHosts: [] };
     this.#homes = new HomeDirectories({ root: options.directory, faults });
     this.#git = new GitProgram({ home: this.#homes.home });
-    this.#recent = new RecentObjects({ clock: options.clock, git: this.#git });
+    this.#recent = new RecentObjects({ clock: options.clock, git: this.#git, faults });
     this.#collector = new CheckoutCollector({
       git: this.#git,
       limits: this.#limits,
       clock: options.clock,
+      faults,
       findCheckout: options.findCheckout,
       baselinesOf: (id) => this.#homes.baselines(id),
     });
