@@ -27,6 +27,7 @@ import { addNode } from './commands/node.ts';
 import { addOpen } from './commands/open.ts';
 import { addOperations } from './commands/operations.ts';
 import { addFork, addPause, addRestore, addResume } from './commands/pause.ts';
+import { addPlan } from './commands/plan.ts';
 import { addPorts } from './commands/ports.ts';
 import { addPs } from './commands/ps.ts';
 import { addReconcile } from './commands/reconcile.ts';
@@ -83,6 +84,7 @@ const commands: readonly AddCommand[] = [
   addRestore,
   addFork,
   addBackup,
+  addPlan,
   addReset,
   addRm,
   addMetadata,

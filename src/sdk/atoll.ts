@@ -5,6 +5,7 @@ import { Checkpoints } from './checkpoints.ts';
 import { type CallOptions, Connection, type ConnectionOptions } from './connection.ts';
 import { Events } from './events.ts';
 import { Leases } from './leases.ts';
+import { Plans } from './plans.ts';
 import { type CreateSandboxOptions, type ListSandboxesOptions, listQuery, Sandbox } from './sandbox.ts';
 import { Templates } from './templates.ts';
 import { Workspaces } from './workspaces.ts';
@@ -19,6 +20,7 @@ export class Atoll {
   readonly checkpoints: Checkpoints;
   readonly backups: Backups;
   readonly leases: Leases;
+  readonly plans: Plans;
   readonly events: Events;
   readonly keys: Keys;
   readonly users: Users;
@@ -33,6 +35,7 @@ export class Atoll {
     this.checkpoints = new Checkpoints(this.connection);
     this.backups = new Backups(this.connection);
     this.leases = new Leases(this.connection);
+    this.plans = new Plans(this.connection);
     this.events = new Events(this.connection);
     this.keys = new Keys(this.connection);
     this.users = new Users(this.connection);

@@ -7,6 +7,10 @@ export type {
   EventView,
   KeyView,
   LeaseView,
+  PlanCheckpointView,
+  PlanCommitView,
+  PlanStatus,
+  PlanView,
   SandboxView,
   Scope,
   SessionView,
@@ -39,6 +43,15 @@ export type { CloneOptions, Git } from './git.ts';
 export type { GitCredentials } from './git-credentials.ts';
 export type { GitBranch, GitFailure, GitFileStatus, GitStatus } from './git-output.ts';
 export type { AcquireLeaseOptions, HeldLease } from './leases.ts';
+export type {
+  CommitPlanOptions,
+  PlanCheckpointOptions,
+  PlanPage,
+  PlanRecovery,
+  Plans,
+  RevertPlanOptions,
+  RollBackPlanOptions,
+} from './plans.ts';
 export type { ExposedPort, ExposeOptions, Exposure, PortList, Ports } from './ports.ts';
 export type { OutputFrom, OutputItem } from './process-output.ts';
 export type { LogMatch, WaitForLogOptions, WaitForPortOptions } from './process-waits.ts';

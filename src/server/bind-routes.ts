@@ -2,6 +2,7 @@
 import { routes } from '../protocol/index.ts';
 import { bindBranches } from './bind-branches.ts';
 import { bindFileRoutes } from './bind-file-routes.ts';
+import { bindPlans } from './bind-plans.ts';
 import { bindPorts } from './bind-ports.ts';
 import { bindProcesses } from './bind-processes.ts';
 import { bindSessions } from './bind-sessions.ts';
@@ -82,6 +83,7 @@ export function bindRoutes(
 
   bindBranches(handle, control);
   bindWorkspaces(handle, control);
+  bindPlans(handle, control);
   bindTemplates(handle, control.templates, streams);
 
   handle(routes.acquireLease, ({ caller, conditions, body, exchange }) =>

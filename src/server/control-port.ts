@@ -22,6 +22,7 @@ import type {
   WriteFileOrder,
 } from '../protocol/index.ts';
 import type { BranchesPort } from './branches-port.ts';
+import type { PlansPort } from './plans-port.ts';
 import type { PortsPort } from './ports-port.ts';
 import type { ProcessesPort } from './processes-port.ts';
 import type { SessionsPort } from './sessions-port.ts';
@@ -47,7 +48,7 @@ export type ShownResult<Route extends AnyRoute> = Shown<ResultOf<Route>>;
 
 export type FileExpectation = WriteFileOrder['expected'];
 
-export interface ControlPort extends BranchesPort, WorkspacesPort {
+export interface ControlPort extends BranchesPort, WorkspacesPort, PlansPort {
   readonly who: {
     /** Refuses with `unauthenticated`. */
     authenticate(keyText: string): Promise<Caller>;

@@ -13,6 +13,7 @@ import {
 } from '../../src/protocol/index.ts';
 import type { ControlPort } from '../../src/server/index.ts';
 import { fakeControlBranches } from './fake-control-branches.ts';
+import { fakeControlPlans } from './fake-control-plans.ts';
 import { fakeControlWorkspaces } from './fake-control-workspaces.ts';
 import { FakeControlFiles } from './fake-files.ts';
 import { fakeControlPorts } from './fake-ports.ts';
@@ -142,6 +143,8 @@ export class FakeControl implements ControlPort {
     change: (sandboxId, change) => this.#change(sandboxId, change),
   });
   readonly #workspaces = fakeControlWorkspaces({ note: (method, ...args) => this.#note(method, ...args) });
+  readonly fakePlans = fakeControlPlans((method, ...args) => this.#note(method, ...args));
+  readonly plans = this.fakePlans.plans;
   readonly workspaces = this.#workspaces.workspaces;
   readonly versions = this.#workspaces.versions;
   readonly attachments = this.#workspaces.attachments;

@@ -22,6 +22,7 @@ import {
   type PlanCommitView,
   type PlanId,
   PlatformError,
+  planLimits,
   type routes,
 } from '../../protocol/index.ts';
 import type { PlanCommitRecord, PlanRecord, Tables } from '../../store/index.ts';
@@ -143,10 +144,10 @@ export class PlanCommits {
     return this.#recording.viewOf(record, commit);
   }
 
-  async list(caller: Caller, plan: string, limit: number): Promise<{ items: PlanCommitView[] }> {
+  async list(caller: Caller, plan: string): Promise<{ items: PlanCommitView[] }> {
     return await this.#context.store.read(async (tables) => {
       const record = await getPlan(tables, caller, plan);
-      const commits = await tables.plans.commits(record.id, { limit });
+      const commits = await tables.plans.commits(record.id, { limit: planLimits.commits });
       return { items: commits.map((commit) => this.#recording.viewOf(record, commit)) };
     });
   }
