@@ -47,6 +47,7 @@ import { addTunnel } from './commands/tunnel.ts';
 import { addUsers } from './commands/users.ts';
 import { addWait } from './commands/wait.ts';
 import { addWebhooks } from './commands/webhooks.ts';
+import { addWorkspace } from './commands/workspace.ts';
 import { exitCodes } from './exit-codes.ts';
 import { explainError } from './explain-error.ts';
 import { processIo } from './process-io.ts';
@@ -83,6 +84,7 @@ const commands: readonly AddCommand[] = [
   addRestore,
   addFork,
   addBackup,
+  addWorkspace,
   addReset,
   addRm,
   addMetadata,
