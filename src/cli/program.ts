@@ -48,6 +48,7 @@ import { addTunnel } from './commands/tunnel.ts';
 import { addUsers } from './commands/users.ts';
 import { addWait } from './commands/wait.ts';
 import { addWebhooks } from './commands/webhooks.ts';
+import { addWorkspace } from './commands/workspace.ts';
 import { exitCodes } from './exit-codes.ts';
 import { explainError } from './explain-error.ts';
 import { processIo } from './process-io.ts';
@@ -85,6 +86,7 @@ const commands: readonly AddCommand[] = [
   addFork,
   addBackup,
   addPlan,
+  addWorkspace,
   addReset,
   addRm,
   addMetadata,

@@ -69,7 +69,9 @@ export async function applyChanges(
   change: { readonly files: readonly WorkspaceFileChange[]; readonly commit: GitObjectId },
 ): Promise<void> {
   const { node, workspaceId, path: root } = place;
-  for (const path of removedPaths(change.files)) await removeIfAny(place, posix.join(root, path));
+  const removed = removedPaths(change.files);
+  for (const path of removed) await removeIfAny(place, posix.join(root, path));
+  await removeEmptied(place, removed);
   const written = new Set(change.files.filter(({ kind }) => kind !== 'deleted').map(({ path }) => path));
   if (written.size === 0) return;
   const directories = new Set([...written].flatMap(parentsOf));
@@ -77,6 +79,19 @@ export async function applyChanges(
   const { bytes } = await node.workspaces.exportBytes(order);
   const tar = filterTar(bytes, (path, isDirectory) => (isDirectory ? directories : written).has(path));
   await node.writeTree({ ...orderOf(place), path: root }, tar);
+}
+
+/** As git does: a directory goes with the last file in it. The innermost first. */
+async function removeEmptied(place: Place, removed: readonly string[]): Promise<void> {
+  const parents = [...new Set(removed.flatMap(parentsOf))].sort((a, b) => b.length - a.length);
+  for (const path of parents) {
+    try {
+      await act(place, { kind: 'remove', path: posix.join(place.path, path), recursive: false });
+    } catch (error) {
+      const isStillNeeded = isPlatformError(error, 'directory_not_empty') || isPlatformError(error, 'file_not_found');
+      if (!isStillNeeded) throw error;
+    }
+  }
 }
 
 /** Every path that a change touches. */
