@@ -14,7 +14,7 @@ beforeAll(async () => {
 afterEach(() => removeSandboxes(platform));
 afterAll(() => platform.close());
 
-test('C18: C29: two sandboxes are committed together: every workspace has its version, with author and trailers', async () => {
+test('C18: two sandboxes are committed together: every workspace has its version, with author and trailers', async () => {
   const { client } = platform;
   const made = await planCase(client);
   expect(await client.plans.status(made.plan)).toMatchObject({ files: 4, commits: 2 });
