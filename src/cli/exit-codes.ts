@@ -147,5 +147,12 @@ export const exitCodeOf: Readonly<Record<ErrorCode, number>> = {
   workspace_remote_moved: exitCodes.conflict,
   plan_not_found: exitCodes.notFound,
   plan_wrong_state: exitCodes.conflict,
+  plan_busy: exitCodes.notNow,
+  plan_member_taken: exitCodes.conflict,
+  plan_members_unfit: exitCodes.conflict,
+  plan_check_failed: exitCodes.conflict,
+  plan_commit_expired: exitCodes.notNow,
+  plan_interrupted: exitCodes.notNow,
+  plan_unmerged: exitCodes.conflict,
   internal: exitCodes.bug,
 };

@@ -3,13 +3,11 @@
  * it, and its removal is recorded before the answer. After a crash before that it goes away by itself; until then a repeat under the same key
  * makes what is missing.
  */
-import { createHash } from 'node:crypto';
 import { AtMost } from '../base/index.ts';
 import {
   type BodyOf,
   type CheckpointId,
   type Conditions,
-  idPrefixes,
   isPlatformError,
   newId,
   PlatformError,
@@ -21,6 +19,7 @@ import type { Tables } from '../store/index.ts';
 import type { Caller } from './caller.ts';
 import type { Checkpoints } from './checkpoints.ts';
 import type { ControlContext } from './context.ts';
+import { derivedId } from './derived-ids.ts';
 import type { LeaseGate } from './lease-gate.ts';
 import { checkMetadata } from './metadata-rules.ts';
 import type { Mutations, Operation } from './mutations.ts';
@@ -137,6 +136,8 @@ export class Forks {
       ifExists: 'refuse' as const,
       checkpoint: operation.subjectId as CheckpointId,
       keepCheckpoints: null,
+      // They come with the files.
+      workspaces: [],
       ...(metadata !== 'inherit' && { metadata }),
       ...(env !== undefined && { env }),
       ...(network !== undefined && { network }),
@@ -168,10 +169,5 @@ export class Forks {
 
 /** The same in every repeat of the same operation, so that none is made twice. */
 export function forkIdOf(operation: Pick<Operation, 'id'>, index: number): SandboxId {
-  const digest = createHash('sha256').update(`fork ${operation.id} ${index}`).digest();
-  let text = '';
-  for (let value = BigInt(`0x${digest.toString('hex')}`); text.length < 20; value /= 36n) {
-    text += (value % 36n).toString(36);
-  }
-  return `${idPrefixes.sandbox}${text}` as SandboxId;
+  return derivedId('sandbox', `fork ${operation.id} ${index}`);
 }

@@ -60,7 +60,7 @@ export class StoredLayers implements LayerStore {
   /** Stacks of what is being opened or flattened. */
   readonly #opening = new Set<readonly LayerId[]>();
   /** Guards the directory and the record of one writable layer. Rank 5. */
-  readonly #writableLock = new KeyedMutex<WritableId>();
+  readonly #writableLock = new KeyedMutex<WritableId>({ name: 'writable layer', rank: 5 });
   /** What is in the trash goes one after another: each takes the file system for itself for a moment. */
   readonly #emptying = new AtMost(1);
 

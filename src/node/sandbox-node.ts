@@ -82,7 +82,7 @@ export class SandboxNode extends NodeSurfaces implements NodeApi {
   readonly #sandboxes = new Map<SandboxId, Sandbox>();
   readonly #quarantined: QuarantinedSandbox[] = [];
   /** Guards one sandbox's directory, record and life. Rank 2. */
-  readonly #sandboxLock = new KeyedMutex<SandboxId>();
+  readonly #sandboxLock = new KeyedMutex<SandboxId>({ name: 'sandbox of a node', rank: 2 });
   /** Taken inside a sandbox's lock. */
   readonly #ends = new AtMost(endsAtOnce);
   protected readonly commands = new CommandCalls({

@@ -72,6 +72,8 @@ export interface SandboxMark {
   readonly name: string | null;
   readonly createdAtMs: number;
   readonly createdBy: string;
+  /** Made for one step of control's own work: without a record, shown to nobody, and nothing of its template is started in it. */
+  readonly isHidden?: true | undefined;
 }
 
 export interface LifeOrder {
