@@ -1,6 +1,7 @@
 export { AssertionError, assert, assertNever } from './assert.ts';
 export { AtMost } from './at-most.ts';
 export { BackgroundLoop, type BackgroundLoopOptions } from './background-loop.ts';
+export { isGitName, nameBytes, nameText, zeroSeparated } from './byte-names.ts';
 export { type Clock, SystemClock, systemTimers, type Timers } from './clock.ts';
 export { DirectoryInUse, DirectoryLock } from './directory-lock.ts';
 export { type PreparedFile, prepareFile, prepareSmallFile, syncDirectory, writeFileDurably } from './durable-file.ts';
@@ -35,3 +36,4 @@ export { redact } from './redact.ts';
 export { characterStart, safeStart } from './safe-start.ts';
 export { type FaultAction, type Gate, parseFaults, ScriptedFaults } from './scripted-faults.ts';
 export { SharedLock } from './shared-lock.ts';
+export { through } from './through.ts';
