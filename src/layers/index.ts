@@ -58,6 +58,7 @@ export {
   readCommits,
   releaseHolds,
   removeLocks,
+  removeRetries,
   requireGit,
   requireObjects,
   requireWhole,

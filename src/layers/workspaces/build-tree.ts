@@ -30,13 +30,13 @@ export async function buildTree(
     /** A tree. */
     readonly base: string | null;
     readonly steps: AsyncIterable<TreeStep>;
-    readonly limits: Pick<WorkspaceLimits, 'gitMs'>;
+    readonly limits: Pick<WorkspaceLimits, 'transferMs'>;
     readonly signal?: AbortSignal | undefined;
   },
 ): Promise<string> {
   const { signal, limits } = options;
   const words = ['fast-import', '--quiet', '--done', '--depth=0', '--date-format=raw'];
-  await git.run(staging.path, words, { stdin: orders(options), signal, timeoutMs: limits.gitMs });
+  await git.run(staging.path, words, { stdin: orders(options), signal, timeoutMs: limits.transferMs });
   return await git.line(staging.path, ['rev-parse', '--verify', '-q', `${helperRef}^{tree}`]);
 }
 

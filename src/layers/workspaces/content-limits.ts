@@ -14,8 +14,10 @@ export interface WorkspaceLimits {
   readonly checkoutCommits: number;
   /** Entries below the path of a checkout, those that are ignored or belong to its `.git` too. */
   readonly collectEntries: number;
-  /** The longest that one git may take which works on content. */
+  /** The longest that one git may take which works on what is here. */
   readonly gitMs: number;
+  /** The same of one whose pace another sets: a sender, a reader, a remote. */
+  readonly transferMs: number;
 }
 
 export const defaultWorkspaceLimits: WorkspaceLimits = {
@@ -26,6 +28,7 @@ export const defaultWorkspaceLimits: WorkspaceLimits = {
   checkoutCommits: 1_000,
   collectEntries: 1_000_000,
   gitMs: 10 * 60_000,
+  transferMs: 60 * 60_000,
 };
 
 const pathMaxBytes = 4_000;

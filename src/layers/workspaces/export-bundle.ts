@@ -18,5 +18,5 @@ export async function* exportBundle(
   yield Buffer.from(`# v2 git bundle\n${prerequisites.join('')}${refs}\n`);
   const stdin = `${[order.commit, ...without].join('\n')}\n`;
   const pack = ['pack-objects', '-q', '--revs', '--stdout', '--thin', '--delta-base-offset'];
-  yield* git.stream(repository, pack, { ...call, stdin });
+  yield* git.stream(repository, pack, { ...call, stdin, timeoutMs: options.limits.transferMs });
 }

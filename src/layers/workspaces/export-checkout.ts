@@ -57,7 +57,7 @@ export function exportArchive(
   commit: string,
   { limits, signal }: ExportOptions,
 ): AsyncGenerator<Buffer, void> {
-  return git.stream(repository, ['archive', '--format=tar', commit], { signal, timeoutMs: limits.gitMs });
+  return git.stream(repository, ['archive', '--format=tar', commit], { signal, timeoutMs: limits.transferMs });
 }
 
 /** What `git archive` gives files as their time is the committer's. */

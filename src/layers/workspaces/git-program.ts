@@ -52,6 +52,14 @@ export class GitFailure extends Error {
 
 type Child = ChildProcessByStdio<Writable, Readable, Readable>;
 
+interface Running {
+  readonly child: Child;
+  /** Ends it and all that it has started; `end` then fails with this reason. */
+  readonly kill: (why: unknown) => void;
+  /** Its exit code, when it and all that holds its output have ended. */
+  readonly end: Promise<number>;
+}
+
 export class GitProgram {
   /** An empty directory: git's HOME. */
   readonly #home: string;
@@ -62,20 +70,16 @@ export class GitProgram {
 
   /** Runs to the end; what it says is held in memory. */
   async run(repository: string, words: readonly string[], call: GitCall = {}): Promise<GitAnswer> {
-    const child = this.#start(repository, words, call);
-    const chunks: Buffer[] = [];
     const limit = call.outputMaxBytes ?? outputMaxBytes;
+    const running = this.#start(repository, words, call);
+    const chunks: Buffer[] = [];
     let bytes = 0;
-    child.stdout.on('data', (chunk: Buffer) => {
+    running.child.stdout.on('data', (chunk: Buffer) => {
       bytes += chunk.byteLength;
-      if (bytes > limit) child.kill('SIGKILL');
-      else chunks.push(chunk);
+      if (bytes <= limit) chunks.push(chunk);
+      else running.kill(new PlatformError('limit_exceeded', `git answers with more than ${limit} bytes.`));
     });
-    const [code] = await Promise.all([ended(child, words, call), feed(child, call.stdin)]);
-    if (bytes > limit) {
-      throw new PlatformError('limit_exceeded', `git answers with more than ${limit} bytes.`, { details: { limit } });
-    }
-    return { code, stdout: Buffer.concat(chunks, bytes) };
+    return { code: await running.end, stdout: Buffer.concat(chunks, bytes) };
   }
 
   async line(repository: string, words: readonly string[], call: GitCall = {}): Promise<string> {
@@ -84,29 +88,27 @@ export class GitProgram {
 
   /** What it says as a stream; whoever reads it sets the pace, and whoever stops reading ends it. */
   async *stream(repository: string, words: readonly string[], call: GitCall = {}): AsyncGenerator<Buffer, void> {
-    const child = this.#start(repository, words, call);
-    const end = ended(child, words, call);
+    const { child, kill, end } = this.#start(repository, words, call);
     end.catch(() => {}); // Told below, or nobody listens.
     try {
-      const fed = feed(child, call.stdin);
       for await (const chunk of child.stdout as AsyncIterable<Buffer>) yield chunk;
-      await Promise.all([end, fed]);
+      await end;
     } finally {
-      child.kill('SIGKILL');
+      kill(new Error('Nobody reads it any more.'));
     }
   }
 
-  #start(repository: string, words: readonly string[], call: GitCall): Child {
+  #start(repository: string, words: readonly string[], call: GitCall): Running {
     call.signal?.throwIfAborted();
     const bounds = call.hostileBytes === undefined ? [] : boundsOf(call.hostileBytes);
-    return spawn('setpriv', [...endsWithUs, ...bounds, 'git', ...words], {
+    const child = spawn('setpriv', [...endsWithUs, ...bounds, 'git', ...words], {
       cwd: call.cwd ?? this.#home,
       env: { ...this.#environment(repository), ...call.env },
       stdio: ['pipe', 'pipe', 'pipe'],
-      ...(call.signal !== undefined && { signal: call.signal }),
-      ...(call.timeoutMs !== undefined && { timeout: call.timeoutMs }),
-      killSignal: 'SIGKILL',
+      // A group of its own, so that what git starts ends with it.
+      detached: true,
     });
+    return follow(child, words, call);
   }
 
   #environment(repository: string): Record<string, string> {
@@ -146,46 +148,60 @@ function fullDisk(): PlatformError {
   return new PlatformError('insufficient_storage', message);
 }
 
-function ended(child: Child, words: readonly string[], call: GitCall): Promise<number> {
+function follow(child: Child, words: readonly string[], call: GitCall): Running {
   const command = words.find((word) => !word.startsWith('-')) ?? '';
+  const { promise, resolve, reject } = Promise.withResolvers<number>();
+  let reason: unknown;
+  const kill = (why: unknown) => {
+    if (child.pid === undefined || child.exitCode !== null || child.signalCode !== null) return;
+    reason ??= why;
+    killGroup(child.pid);
+  };
+  const onAbort = () => kill(call.signal?.reason);
+  const tooLong = () =>
+    kill(new PlatformError('limit_exceeded', `git ${command} takes more than ${call.timeoutMs} ms.`));
+  const timer = call.timeoutMs === undefined ? undefined : setTimeout(tooLong, call.timeoutMs);
+  call.signal?.addEventListener('abort', onAbort, { once: true });
   let said = '';
   child.stderr.setEncoding('utf8').on('data', (text: string) => {
     said = (said + text).slice(-saidMaxCharacters);
   });
-  const { promise, resolve, reject } = Promise.withResolvers<number>();
   child.on('error', (cause) => {
-    if (call.signal?.aborted) reject(call.signal.reason);
-    else
-      reject(
-        new PlatformError('storage_unsupported', 'git, setpriv or prlimit cannot be started on this node.', { cause }),
-      );
+    const message = 'git, setpriv or prlimit cannot be started on this node.';
+    reject(new PlatformError('storage_unsupported', message, { cause }));
   });
   child.on('close', (code) => {
-    if (code === 0 || (code !== null && call.accept?.includes(code))) resolve(code);
+    clearTimeout(timer);
+    call.signal?.removeEventListener('abort', onAbort);
+    if (reason !== undefined) reject(reason);
+    else if (code === 0 || (code !== null && call.accept?.includes(code))) resolve(code);
     else if (diskFull.test(said)) reject(fullDisk());
     else reject(new GitFailure({ command, code, said: said.trim() }));
   });
-  return promise;
+  // What fails in the caller's bytes ends git and is told; a git that ends early tells why by itself.
+  feed(child, call.stdin).catch(kill);
+  return { child, kill, end: promise };
 }
 
-/** What fails in the caller's bytes ends git and is told; a git that ends early tells why by itself. */
+function killGroup(pid: number): void {
+  try {
+    process.kill(-pid, 'SIGKILL');
+  } catch (error) {
+    if ((error as NodeJS.ErrnoException).code !== 'ESRCH') throw error; // It has just ended.
+  }
+}
+
 async function feed(child: Child, stdin: GitCall['stdin']): Promise<void> {
   child.stdin.on('error', () => {});
   if (stdin === undefined || typeof stdin === 'string' || stdin instanceof Uint8Array) {
     child.stdin.end(stdin ?? '');
     return;
   }
-  try {
-    for await (const chunk of stdin) {
-      if (child.stdin.destroyed || child.exitCode !== null || child.signalCode !== null) return;
-      if (child.stdin.write(chunk)) continue;
-      await drainedOrGone(child);
-    }
-    child.stdin.end();
-  } catch (error) {
-    child.kill('SIGKILL');
-    throw error;
+  for await (const chunk of stdin) {
+    if (child.stdin.destroyed || child.exitCode !== null || child.signalCode !== null) return;
+    if (!child.stdin.write(chunk)) await drainedOrGone(child);
   }
+  child.stdin.end();
 }
 
 async function drainedOrGone(child: Child): Promise<void> {

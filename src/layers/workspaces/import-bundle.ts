@@ -52,7 +52,7 @@ export async function takePack(
 ): Promise<void> {
   const strict = '--strict=zeroPaddedFilemode=ignore,badTimezone=ignore,missingSpaceBeforeDate=ignore';
   const words = ['index-pack', '--stdin', '--fix-thin', strict, `--max-input-size=${limits.incomingBytes}`];
-  const call = { stdin: pack, signal, timeoutMs: limits.gitMs, hostileBytes: 2 * limits.incomingBytes };
+  const call = { stdin: pack, signal, timeoutMs: limits.transferMs, hostileBytes: 2 * limits.incomingBytes };
   await git.run(staging.path, words, call).catch((error: unknown) => {
     if (!(error instanceof GitFailure)) throw error;
     throw unsafe(`damaged or forbidden objects (${lastLine(error.said)})`, [], error);

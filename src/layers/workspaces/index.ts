@@ -13,7 +13,7 @@ export { probeGit, requireGit } from './probe-git.ts';
 export { judgeRemote, type RemoteRules } from './remote-address.ts';
 export { fetchRemote, pushToRemote } from './remotes.ts';
 export { makeRepository, removeLocks, takeOverRepository } from './repository.ts';
-export { Staging } from './staging.ts';
+export { removeRetries, Staging } from './staging.ts';
 export { tidyObjects } from './tidy-objects.ts';
 export { diffTrees, emptyTree, patchBetween } from './tree-diff.ts';
 export { filesOf, type TreeFile, verifyTree } from './verify-tree.ts';

@@ -115,7 +115,7 @@ function gitCall({ remote, credentials, limits, signal }: RemoteCall): GitCall {
   ]);
   return {
     signal,
-    timeoutMs: limits.gitMs,
+    timeoutMs: limits.transferMs,
     env: {
       GIT_ALLOW_PROTOCOL: remote.protocol,
       GIT_CONFIG_COUNT: String(settings.length),

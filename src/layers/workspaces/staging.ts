@@ -14,6 +14,9 @@ import { type FaultPoints, syncDirectory } from '../../base/index.ts';
 import type { GitProgram } from './git-program.ts';
 import { makeRepository } from './repository.ts';
 
+/** What a killed git has started may write a last file into a directory that is being removed. */
+export const removeRetries = 5;
+
 export interface StagingOptions {
   readonly git: GitProgram;
   /** The workspace's own repository. */
@@ -50,7 +53,7 @@ export class Staging {
   }
 
   async remove(): Promise<void> {
-    await rm(this.path, { recursive: true, force: true });
+    await rm(this.path, { recursive: true, force: true, maxRetries: removeRetries });
   }
 
   /** Moves every object of this staging into the workspace, but for those that only served the work. */

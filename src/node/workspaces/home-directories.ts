@@ -13,7 +13,7 @@ import { randomBytes } from 'node:crypto';
 import { access, mkdir, readdir, rename, rm } from 'node:fs/promises';
 import { join } from 'node:path';
 import { type FaultPoints, syncDirectory } from '../../base/index.ts';
-import { makeRepository, requireGit, takeOverRepository } from '../../layers/index.ts';
+import { makeRepository, removeRetries, requireGit, takeOverRepository } from '../../layers/index.ts';
 import { isId, PlatformError, type WorkspaceId } from '../../protocol/index.ts';
 
 const own = ['making', 'trash', 'home'] as const;
@@ -51,7 +51,7 @@ export class HomeDirectories {
       await mkdir(join(this.#root, name), { mode: 0o700 });
     }
     for (const id of await this.list()) {
-      await rm(this.staging(id), { recursive: true, force: true });
+      await rm(this.staging(id), { recursive: true, force: true, maxRetries: removeRetries });
       await mkdir(this.staging(id), { mode: 0o700 });
       await takeOverRepository(this.repository(id));
     }

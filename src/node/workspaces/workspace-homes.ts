@@ -52,8 +52,8 @@ import { CheckoutCollector } from './collect.ts';
 import { HomeDirectories } from './home-directories.ts';
 import { RecentObjects } from './recent-objects.ts';
 
-/** Orders that keep git busy for long; others wait for one of them. */
-const longAtOnce = 4;
+/** Orders of one workspace that keep git busy, or wait for whoever sends; its others wait for one of them. Nobody waits for another workspace's. */
+const longAtOnce = 8;
 
 export interface WorkspaceHomesOptions {
   readonly directory: string;
@@ -95,7 +95,8 @@ export class WorkspaceHomes implements NodeWorkspaces {
   readonly #collector: CheckoutCollector;
   /** Guards one workspace's objects against their removal. Alone: nothing else is taken inside. */
   readonly #lock = new SharedLock<WorkspaceId>();
-  readonly #long = new AtMost(longAtOnce);
+  /** Of the workspaces that have long orders now. */
+  readonly #long = new Map<WorkspaceId, AtMost>();
 
   readonly #closing = new AbortController();
   readonly #running = new Set<Promise<unknown>>();
@@ -209,14 +210,14 @@ export class WorkspaceHomes implements NodeWorkspaces {
 
   async patch(order: Order<'patch'>, signal?: AbortSignal): Answer<'patch'> {
     const repository = await this.#trees(order, [order.from, order.to]);
-    const call = { signal: this.#until(signal), timeoutMs: this.#limits.gitMs };
+    const call = { signal: this.#until(signal), timeoutMs: this.#limits.transferMs };
     return { bytes: patchBetween(this.#git, repository, order, call) };
   }
 
   async readBlob(order: Order<'readBlob'>, signal?: AbortSignal): Answer<'readBlob'> {
     const repository = await this.#repository(order);
     await requireObjects(this.#git, repository, [{ id: order.blob, kinds: ['blob'] }]);
-    const call = { signal: this.#until(signal), timeoutMs: this.#limits.gitMs };
+    const call = { signal: this.#until(signal), timeoutMs: this.#limits.transferMs };
     return { bytes: this.#git.stream(repository, ['cat-file', 'blob', order.blob], call) };
   }
 
@@ -323,7 +324,12 @@ export class WorkspaceHomes implements NodeWorkspaces {
   async #inStaging<Result>(workspaceId: WorkspaceId, work: (staging: Staging) => Promise<Result>): Promise<Result> {
     this.#admit();
     await this.#homes.require(workspaceId);
-    return await this.#tracked(this.#long.run(() => Staging.use(this.#stagingOptions(workspaceId), work)));
+    const long = this.#long.get(workspaceId) ?? new AtMost(longAtOnce);
+    this.#long.set(workspaceId, long);
+    const done = long.run(() => Staging.use(this.#stagingOptions(workspaceId), work));
+    return await this.#tracked(done).finally(() => {
+      if (long.size === 0) this.#long.delete(workspaceId);
+    });
   }
 
   #use<Result>(workspaceId: WorkspaceId, work: () => Promise<Result>): Promise<Result> {
