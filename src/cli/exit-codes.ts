@@ -147,5 +147,9 @@ export const exitCodeOf: Readonly<Record<ErrorCode, number>> = {
   workspace_remote_moved: exitCodes.conflict,
   plan_not_found: exitCodes.notFound,
   plan_wrong_state: exitCodes.conflict,
+  plan_target_unusable: exitCodes.refused,
+  plan_target_busy: exitCodes.notNow,
+  plan_journal_unusable: exitCodes.refused,
+  plan_apply_superseded: exitCodes.conflict,
   internal: exitCodes.bug,
 };

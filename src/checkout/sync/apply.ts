@@ -31,7 +31,7 @@ import { dirname, join } from 'node:path';
 import { assert, writeFileDurably } from '../../base/index.ts';
 import { PlatformError } from '../../protocol/index.ts';
 import { type BranchMove, moveBranch } from './branch-move.ts';
-import { type Checkout, shadowCall, stagingPrefix } from './checkout.ts';
+import { type Checkout, planStagingPrefix, shadowCall, stagingPrefix } from './checkout.ts';
 import { diskPath, filesBelow, findOnDisk, isOnDisk, parentsOf, stampOf } from './disk-entries.ts';
 import { git, nameText } from './git-process.ts';
 import type { PullConflict } from './pull-merge.ts';
@@ -115,12 +115,13 @@ export async function recoverApply(checkout: Checkout): Promise<{ readonly warni
 }
 
 /** Removals before what may take their place, and the deepest first. */
-function inOrder(changes: readonly TreeChange[]): TreeChange[] {
+export function inOrder<Change extends TreeChange>(changes: readonly Change[]): Change[] {
   const removals = changes.filter(({ to }) => to === null).sort((a, b) => (a.name < b.name ? 1 : -1));
   return [...removals, ...changes.filter(({ to }) => to !== null)];
 }
 
-async function verify(checkout: Checkout, steps: readonly TreeChange[]) {
+/** What is in the way of the steps, and how each path looked. */
+export async function verify(checkout: Checkout, steps: readonly TreeChange[]) {
   const removed = new Set(steps.filter(({ to }) => to === null).map(({ name }) => name));
   const conflicts: PullConflict[] = [];
   const stamps: string[] = [];
@@ -167,7 +168,8 @@ async function stagingFolder(checkout: Checkout): Promise<string> {
   return folder;
 }
 
-async function stage(checkout: Checkout, { steps, staging }: Journal): Promise<void> {
+/** Writes what the steps bring as files of the staging folder, named by the numbers of the steps. */
+export async function stage(checkout: Checkout, { steps, staging }: Pick<Journal, 'steps' | 'staging'>): Promise<void> {
   const written = steps.flatMap(({ to }, index) => (to === null ? [] : [{ index, ...to }]));
   const sizes = await sizesOfBlobs(
     checkout,
@@ -285,7 +287,9 @@ async function endJournal(checkout: Checkout, { staging }: Journal): Promise<voi
 /** Without a journal a staging folder is what a killed process had prepared and not begun. */
 async function removeStaging({ gitDirectory, root }: Checkout): Promise<void> {
   for (const folder of gitDirectory === undefined ? [root] : [root, gitDirectory]) {
-    const left = (await readdir(folder)).filter((name) => name.startsWith(stagingPrefix));
+    const left = (await readdir(folder)).filter(
+      (name) => name.startsWith(stagingPrefix) && !name.startsWith(planStagingPrefix),
+    );
     for (const name of left) await rm(join(folder, name), { recursive: true, force: true });
   }
 }

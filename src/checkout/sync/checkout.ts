@@ -37,6 +37,8 @@ export interface Checkout {
 const excludesLimitBytes = 64 * 1024;
 /** What sync itself leaves in a working tree while it applies something. */
 export const stagingPrefix = '.atoll-sync-';
+/** What an apply of a plan leaves there; its own journal leads to it. */
+export const planStagingPrefix = `${stagingPrefix}plan-`;
 /** Bytes are synced as they lie in the working tree: no conversion and no filter takes part on either side. */
 export const rawAttributes = '* -text !eol !ident !filter !working-tree-encoding !diff\n';
 
@@ -124,7 +126,8 @@ async function withShadow(options: OpenCheckoutOptions, found: Found): Promise<C
   return checkout;
 }
 
-async function ensureShadow(checkout: Checkout): Promise<void> {
+/** The repository of our own at `shadow`; repeating is harmless. */
+export async function ensureShadow(checkout: Checkout): Promise<void> {
   const { shadow, commonDirectory } = checkout;
   const ready = join(shadow, 'atoll-ready');
   if (!existsSync(ready)) {

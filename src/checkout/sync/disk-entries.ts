@@ -16,9 +16,13 @@ export function parentsOf(name: string): string[] {
   return parts.slice(1).map((_, index) => parts.slice(0, index + 1).join('/'));
 }
 
-export async function findOnDisk(checkout: Checkout, name: string): Promise<BigIntStats | undefined> {
+export function findOnDisk(checkout: Checkout, name: string): Promise<BigIntStats | undefined> {
+  return findAt(diskPath(checkout, name));
+}
+
+async function findAt(path: Buffer): Promise<BigIntStats | undefined> {
   try {
-    return await lstat(diskPath(checkout, name), { bigint: true });
+    return await lstat(path, { bigint: true });
   } catch (error) {
     const { code } = error as NodeJS.ErrnoException;
     if (code === 'ENOENT' || code === 'ENOTDIR') return undefined;
@@ -31,10 +35,14 @@ export function stampOf(found: BigIntStats | undefined): string {
   return found === undefined ? 'absent' : `${found.dev} ${found.ino} ${found.size} ${found.mtimeNs}`;
 }
 
-export async function isOnDisk(checkout: Checkout, name: string, entry: TreeEntry): Promise<boolean> {
-  const found = await findOnDisk(checkout, name);
+export function isOnDisk(checkout: Checkout, name: string, entry: TreeEntry): Promise<boolean> {
+  return isEntry(diskPath(checkout, name), entry);
+}
+
+/** Whether this very file is what the entry of a tree says. */
+export async function isEntry(path: Buffer, entry: TreeEntry): Promise<boolean> {
+  const found = await findAt(path);
   if (found === undefined) return false;
-  const path = diskPath(checkout, name);
   if (entry.mode === '120000') {
     return found.isSymbolicLink() && blobName(await readlink(path, { encoding: 'buffer' })) === entry.id;
   }

@@ -3,6 +3,7 @@
  * configuration is read once, in `openCheckout`, and given as options.
  */
 import { spawn } from 'node:child_process';
+import { Readable } from 'node:stream';
 import { PlatformError } from '../../protocol/index.ts';
 
 /** Of an answer that is held in memory. */
@@ -12,7 +13,7 @@ const stderrKeptBytes = 4_000;
 export interface GitCall {
   readonly env: Readonly<Record<string, string>>;
   readonly cwd: string;
-  readonly stdin?: string | Uint8Array;
+  readonly stdin?: string | Uint8Array | Readable;
   /** Exit codes that are answers. */
   readonly accept?: readonly number[];
   /** Takes stdout piece by piece; `stdout` is then empty. */
@@ -70,7 +71,8 @@ export async function git(words: readonly string[], call: GitCall): Promise<GitA
     said = (said + text).slice(-stderrKeptBytes);
   });
   child.stdin.on('error', () => {}); // A git that ends early tells why by its exit code.
-  child.stdin.end(call.stdin ?? '');
+  if (call.stdin instanceof Readable) call.stdin.on('error', () => child.kill('SIGKILL')).pipe(child.stdin);
+  else child.stdin.end(call.stdin ?? '');
   const code = await new Promise<number>((resolve, reject) => {
     child.on('error', (cause) =>
       reject(new PlatformError('sync_not_possible', 'git cannot be started here.', { cause })),

@@ -129,7 +129,7 @@ async function stagedTree(checkout: Checkout, memory: Remembered | undefined) {
 }
 
 /** A split index has its other part beside it. */
-async function copySharedIndex({ gitDirectory = '', shadow }: Checkout): Promise<void> {
+export async function copySharedIndex({ gitDirectory = '', shadow }: Checkout): Promise<void> {
   const names = (await readdir(gitDirectory)).filter((name) => name.startsWith('sharedindex.'));
   for (const name of names) await copyFile(join(gitDirectory, name), join(shadow, name));
 }

@@ -2,6 +2,7 @@
 import { closeSync, openSync, writeSync } from 'node:fs';
 import { readFile, rm } from 'node:fs/promises';
 import { join } from 'node:path';
+import type { Readable } from 'node:stream';
 import { PlatformError } from '../../protocol/index.ts';
 import { type Checkout, shadowCall, userCall } from './checkout.ts';
 import { git } from './git-process.ts';
@@ -36,7 +37,7 @@ export async function makePack(
 }
 
 /** Takes a sandbox's pack into the shadow. */
-export async function takePack(checkout: Checkout, pack: Uint8Array, limitBytes: number): Promise<void> {
+export async function takePack(checkout: Checkout, pack: Uint8Array | Readable, limitBytes: number): Promise<void> {
   try {
     const words = ['index-pack', '--stdin', '--fix-thin', '--strict', `--max-input-size=${limitBytes}`];
     await git(words, shadowCall(checkout, { stdin: pack }));
