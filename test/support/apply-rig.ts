@@ -165,7 +165,9 @@ export class ApplyRig implements Disposable {
   }
 
   tick(): number {
-    return this.#nowMs++;
+    // A worker counts on from what it is given.
+    this.#nowMs += 1_000;
+    return this.#nowMs;
   }
 
   get options(): ApplyPlanOptions {

@@ -10,4 +10,5 @@ export type {
   TargetResult,
 } from './plan-target.ts';
 export type { ApplyOptions } from './run-context.ts';
+export { applyStatus } from './status.ts';
 export { undoLast } from './undo-plan.ts';

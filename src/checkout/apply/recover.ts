@@ -14,10 +14,7 @@ const keptCount = 50;
 export async function recover(run: RunContext): Promise<readonly Journal[]> {
   const found = await readJournals(run.journals);
   await removeRubbish(run, found);
-  for (const journal of found) {
-    await run.faults.hit('plan-recover');
-    await recoverJournal(run, journal);
-  }
+  for (const journal of found) await recoverJournal(run, journal);
   return await expire(run, await readJournals(run.journals));
 }
 

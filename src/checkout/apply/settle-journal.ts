@@ -51,6 +51,7 @@ export async function recoverJournal(run: RunContext, journal: Journal): Promise
     for (const target of journal.targets) await removeStaging(target);
     return;
   }
+  await run.faults.hit('plan-recover');
   await withSyncLocks(directories, run.signal, async () => {
     if (journal.phase === 'preparing') await releaseJournal(run, journal);
     else await settleJournal(run, journal);
