@@ -11,6 +11,7 @@ export default defineConfig({
         test: {
           name: 'unit',
           include: ['src/**/*.test.ts', 'test/*.test.ts'],
+          setupFiles: ['test/support/check-lock-order.ts'],
           testTimeout: 20_000,
         },
       },
@@ -18,6 +19,7 @@ export default defineConfig({
         test: {
           name: 'real',
           include: ['test/{contract,e2e,faults,security}/**/*.test.ts'],
+          setupFiles: ['test/support/check-lock-order.ts'],
           globalSetup: ['test/support/shared-layers.ts'],
           fileParallelism: false,
           testTimeout: 60_000,

@@ -40,7 +40,7 @@ const lockPollMs = 200;
 /** Breaking a stale lock takes microseconds; who holds the right to break for longer than this has died. */
 const breakerLimitMs = 10_000;
 
-/** Debian packages that sandboxes need for a network and for cheap checkpoints; without them they do without. Installed as root only. */
+/** Debian packages that sandboxes need for a network and for cheap checkpoints, and workspaces at all; without them they do without. Installed as root only. */
 const rootPackages = [
   { name: 'nftables', program: 'nft', why: 'sandboxes with a network are kept to it by nftables' },
   { name: 'iproute2', program: 'ip', why: 'links of sandboxes to their router are made with it' },
@@ -49,6 +49,7 @@ const rootPackages = [
     program: 'mkfs.btrfs',
     why: 'checkpoints of running sandboxes are snapshots in a pool made with mkfs.btrfs',
   },
+  { name: 'git', program: 'git', why: 'versions of workspaces are kept with it' },
 ];
 
 /** Debian packages that tests use and a small machine may lack. */
@@ -64,7 +65,6 @@ const testPackages = [
   { name: 'openssl', program: 'openssl', why: 'tests serve TLS with certificates that it makes' },
   { name: 'gnupg', program: 'gpg', why: 'tests sign a repository of packages with it' },
   { name: 'curl', program: 'curl', why: 'tests build the template base from packages that are installed here' },
-  { name: 'git', program: 'git', why: 'tests build the template base from packages that are installed here' },
   { name: 'python3', program: 'python3', why: 'tests build the template base from packages that are installed here' },
   { name: 'xz-utils', program: 'xz', why: 'tests build the template base from packages that are installed here' },
   {

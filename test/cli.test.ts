@@ -443,6 +443,8 @@ test('every command that changes something takes an idempotency key, and every o
     'node',
     'tunnel',
     'help',
+    'status',
+    'checkpoints',
   ]);
   // Cycles of many calls, each with a key of its own, and what changes only files here.
   const ofCheckouts = new Set(['init', 'reset', 'mcp', 'completion', '__complete']);

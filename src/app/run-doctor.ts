@@ -2,7 +2,7 @@
 import { mkdir, mkdtemp, realpath } from 'node:fs/promises';
 import { join } from 'node:path';
 import { runDoctor as examine, type Finding, LayerOperations, Spawner } from '../isolation/index.ts';
-import { probeStorage, type StorageKind } from '../layers/index.ts';
+import { probeGit, probeStorage, type StorageKind } from '../layers/index.ts';
 import { defaultDataDirectory } from './data-directory.ts';
 import { ensureNativeInit } from './native-init.ts';
 
@@ -25,7 +25,11 @@ export async function runDoctor(options: { readonly dataDirectory?: string } = {
       checks: [{ name: 'set-up', ok: false, required: true, message, fix: 'apt-get install gcc libc6-dev' }],
     };
   }
-  const checks = [...(await examine({ dataDirectory, initProgram })), await lookAtStorage(dataDirectory, initProgram)];
+  const checks = [
+    ...(await examine({ dataDirectory, initProgram })),
+    await lookAtStorage(dataDirectory, initProgram),
+    await lookAtGit(),
+  ];
   return { ok: checks.every((check) => check.ok || !check.required), checks };
 }
 
@@ -56,5 +60,15 @@ async function lookAtStorage(dataDirectory: string, initProgram: string): Promis
     return { name, ok: false, required: false, message: error instanceof Error ? error.message : String(error), fix };
   } finally {
     await spawner.close();
+  }
+}
+
+async function lookAtGit(): Promise<Finding> {
+  const about = { name: 'git', required: false };
+  try {
+    return { ...about, ok: true, message: await probeGit(), fix: '' };
+  } catch (error) {
+    const message = error instanceof Error ? error.message : String(error);
+    return { ...about, ok: false, message, fix: 'apt-get install git; workspaces need 2.38 or newer.' };
   }
 }

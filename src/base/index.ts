@@ -24,6 +24,16 @@ export { joinStreams } from './join-streams.ts';
 export { KeptFiles } from './kept-files.ts';
 export { KeyedMutex } from './keyed-mutex.ts';
 export {
+  apartFromLocks,
+  askFor,
+  type LockHold,
+  type LockPlace,
+  lockAsked,
+  lockHeld,
+  lockLeft,
+  whileHeld,
+} from './lock-order.ts';
+export {
   createLogger,
   type LogFields,
   type Logger,

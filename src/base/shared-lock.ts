@@ -8,6 +8,7 @@
  * Not reentrant: whoever uses a key and asks to change it waits for itself.
  */
 import { KeyedMutex } from './keyed-mutex.ts';
+import { askFor, type LockPlace, whileHeld } from './lock-order.ts';
 
 interface Users {
   count: number;
@@ -18,11 +19,17 @@ export class SharedLock<Key> {
   /** Held for the whole of a change, and by a user only while it enters. */
   readonly #turn = new KeyedMutex<Key>();
   readonly #users = new Map<Key, Users>();
+  readonly #place: LockPlace | undefined;
+
+  constructor(place?: LockPlace) {
+    this.#place = place;
+  }
 
   async use<Result>(key: Key, work: () => Promise<Result>): Promise<Result> {
+    const hold = askFor(this.#place, key);
     const users = await this.#turn.run(key, async () => this.#enter(key));
     try {
-      return await work();
+      return await whileHeld(hold, work);
     } finally {
       users.count--;
       if (users.count === 0) {
@@ -32,10 +39,11 @@ export class SharedLock<Key> {
     }
   }
 
-  change<Result>(key: Key, work: () => Promise<Result>): Promise<Result> {
-    return this.#turn.run(key, async () => {
+  async change<Result>(key: Key, work: () => Promise<Result>): Promise<Result> {
+    const hold = askFor(this.#place, key);
+    return await this.#turn.run(key, async () => {
       await this.#users.get(key)?.gone.promise;
-      return await work();
+      return await whileHeld(hold, work);
     });
   }
 

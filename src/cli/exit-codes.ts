@@ -151,5 +151,12 @@ export const exitCodeOf: Readonly<Record<ErrorCode, number>> = {
   plan_target_busy: exitCodes.notNow,
   plan_journal_unusable: exitCodes.refused,
   plan_apply_superseded: exitCodes.conflict,
+  plan_busy: exitCodes.notNow,
+  plan_member_taken: exitCodes.conflict,
+  plan_members_unfit: exitCodes.conflict,
+  plan_check_failed: exitCodes.conflict,
+  plan_commit_expired: exitCodes.notNow,
+  plan_interrupted: exitCodes.notNow,
+  plan_unmerged: exitCodes.conflict,
   internal: exitCodes.bug,
 };

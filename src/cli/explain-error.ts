@@ -37,6 +37,11 @@ const hints: Partial<Record<ErrorCode, string>> = {
   insufficient_storage: 'Free some space in the data directory, then try again.',
   template_not_found: 'The template "host" is always there; "atoll template ls" lists the others.',
   template_not_built: 'Build it with "atoll template build base"; it takes about a minute.',
+  workspace_not_found:
+    '"atoll workspace ls" shows the workspaces of this team, "atoll workspace log NAME" its versions.',
+  workspace_conflict:
+    'Look with "atoll workspace diff SANDBOX NAME" at what the sandbox changed; change it there, or drop it and update.',
+  workspace_in_use: '"atoll workspace info NAME" shows which; "atoll workspace detach SANDBOX NAME" ends that.',
   internal: 'The request id finds the cause in the log of the server.',
 };
 

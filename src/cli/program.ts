@@ -27,6 +27,7 @@ import { addNode } from './commands/node.ts';
 import { addOpen } from './commands/open.ts';
 import { addOperations } from './commands/operations.ts';
 import { addFork, addPause, addRestore, addResume } from './commands/pause.ts';
+import { addPlan } from './commands/plan.ts';
 import { addPorts } from './commands/ports.ts';
 import { addPs } from './commands/ps.ts';
 import { addReconcile } from './commands/reconcile.ts';
@@ -47,6 +48,7 @@ import { addTunnel } from './commands/tunnel.ts';
 import { addUsers } from './commands/users.ts';
 import { addWait } from './commands/wait.ts';
 import { addWebhooks } from './commands/webhooks.ts';
+import { addWorkspace } from './commands/workspace.ts';
 import { exitCodes } from './exit-codes.ts';
 import { explainError } from './explain-error.ts';
 import { processIo } from './process-io.ts';
@@ -83,6 +85,8 @@ const commands: readonly AddCommand[] = [
   addRestore,
   addFork,
   addBackup,
+  addPlan,
+  addWorkspace,
   addReset,
   addRm,
   addMetadata,

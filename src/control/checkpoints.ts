@@ -21,13 +21,14 @@ import {
   type routes,
   type SandboxId,
 } from '../protocol/index.ts';
-import type { CheckpointRecord, SandboxRecord } from '../store/index.ts';
+import type { AttachmentRecord, CheckpointAttachment, CheckpointRecord, SandboxRecord } from '../store/index.ts';
 import type { Caller } from './caller.ts';
 import { checkpointGone, checkpointViewOf, notUsable } from './checkpoint-views.ts';
 import type { ControlContext } from './context.ts';
 import { parseCursor, writeCursor } from './cursors.ts';
 import type { LeaseGate } from './lease-gate.ts';
 import type { Mutations, Operation } from './mutations.ts';
+import { checkNotInPlan } from './plans/checkpoints-in-plans.ts';
 import type { Lane } from './sandbox-lanes.ts';
 import { appendEvents, promisesNoChange, type SandboxRecords } from './sandbox-records.ts';
 import type { TeamDisk } from './team-disk.ts';
@@ -52,7 +53,7 @@ export class Checkpoints {
   readonly #context: ControlContext;
   readonly #parts: CheckpointParts;
   /** Guards one checkpoint against removal while it is made or used. Between the lane of a sandbox and the node's locks. */
-  readonly #lock = new SharedLock<CheckpointId>();
+  readonly #lock = new SharedLock<CheckpointId>({ name: 'checkpoint', rank: 1.5 });
 
   constructor(context: ControlContext, parts: CheckpointParts) {
     this.#context = context;
@@ -98,7 +99,7 @@ export class Checkpoints {
 
   /** Makes one of a sandbox that may be changed by this caller, and drops those beyond what is kept of it. */
   async takeOf(
-    caller: Caller,
+    caller: Pick<Caller, 'teamId'>,
     sandboxId: SandboxId,
     conditions: Conditions,
     options: TakeOptions,
@@ -116,7 +117,24 @@ export class Checkpoints {
     return made;
   }
 
+  /** Of a hidden sandbox, in which the attachments are in place though nothing records them. */
+  takeOfHidden(
+    sandbox: SandboxRecord,
+    options: TakeOptions & Pick<CheckpointRecord, 'attachments'>,
+  ): Promise<CheckpointRecord> {
+    return this.#lock.change(options.id, () => this.#make(sandbox, options));
+  }
+
   async #take(_lane: Lane, sandbox: SandboxRecord, options: TakeOptions): Promise<CheckpointRecord> {
+    const { id } = sandbox;
+    const attachments = await this.#context.store.read((tables) => tables.workspaces.attachmentsOf(id));
+    return await this.#make(sandbox, { ...options, attachments: attachments.map(keptOf) });
+  }
+
+  async #make(
+    sandbox: SandboxRecord,
+    options: TakeOptions & Pick<CheckpointRecord, 'attachments'>,
+  ): Promise<CheckpointRecord> {
     const { store, clock, faults, settings } = this.#context;
     const { leaseToken, ...chosen } = options;
     const record: CheckpointRecord = {
@@ -225,6 +243,7 @@ export class Checkpoints {
       request: { id },
       effect: async () => {
         await this.#get(caller, id);
+        await this.#context.store.read((tables) => checkNotInPlan(tables, id));
         await this.remove(id);
       },
       // What was interrupted may be finished by now, and then there is nothing left to find.
@@ -349,6 +368,11 @@ export class Checkpoints {
     }
     await tables.events.append({ teamId: record.teamId, sandboxId: record.sandboxId, kind, atMs, data });
   }
+}
+
+function keptOf(attachment: AttachmentRecord): CheckpointAttachment {
+  const { workspaceId, path, baseNumber, baseCommit, baseline } = attachment;
+  return { workspaceId, path, baseNumber, baseCommit, baseline };
 }
 
 function checkCanBeTaken({ state, id }: SandboxRecord): void {

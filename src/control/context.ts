@@ -24,6 +24,10 @@ export interface ControlSettings {
   readonly leaseGraceMs: number;
   /** How often checkpoints and backups are looked at whose time has come, or that a crash left. */
   readonly retentionIntervalMs: number;
+  /** How long what a commit of a plan has read from its members is kept, to find it again. */
+  readonly planRefsKeptMs: number;
+  /** How often plans are looked at that something was interrupted on, or that have things to tidy up. */
+  readonly planRecoveryIntervalMs: number;
 }
 
 export const defaultControlSettings: ControlSettings = {
@@ -38,6 +42,8 @@ export const defaultControlSettings: ControlSettings = {
   historyKept: 1_000,
   leaseGraceMs: 5_000,
   retentionIntervalMs: 10_000,
+  planRefsKeptMs: 7 * 24 * 3600 * 1000,
+  planRecoveryIntervalMs: 10_000,
 };
 
 export interface ControlContext {

@@ -9,6 +9,7 @@ import { Events } from './events.ts';
 import { Execution } from './execution.ts';
 import { Files } from './files.ts';
 import { Forks } from './forks.ts';
+import { HiddenSandboxes } from './hidden-sandboxes.ts';
 import { LeaseGate } from './lease-gate.ts';
 import { LeaseGrants } from './lease-grants.ts';
 import { LeaseKeeper } from './lease-keeper.ts';
@@ -17,6 +18,9 @@ import { LifeChanges } from './life-changes.ts';
 import { MetadataService } from './metadata.ts';
 import { Mutations } from './mutations.ts';
 import { Operations } from './operations.ts';
+import type { PlanWork } from './plans/plan-work.ts';
+import { Plans } from './plans/plans.ts';
+import { WorkspacePlanWork } from './plans/workspace-plan-work.ts';
 import { Ports } from './ports.ts';
 import { Processes } from './processes.ts';
 import { Reconciler } from './reconciler.ts';
@@ -35,12 +39,23 @@ import { Templates } from './templates.ts';
 import { Terminals } from './terminals.ts';
 import { type Deliver, Webhooks } from './webhooks.ts';
 import { Who } from './who.ts';
+import { AttachCache } from './workspaces/attach-cache.ts';
+import { AttachmentChanges } from './workspaces/attachment-changes.ts';
+import { Attachments } from './workspaces/attachments.ts';
+import { CreationAttachments } from './workspaces/creation-attachments.ts';
+import { SandboxChanges } from './workspaces/sandbox-changes.ts';
+import { VersionPublishing } from './workspaces/version-publishing.ts';
+import { WorkspaceDirectory } from './workspaces/workspace-directory.ts';
+import { WorkspaceRecovery } from './workspaces/workspace-recovery.ts';
+import { Workspaces } from './workspaces/workspaces.ts';
 
 /** What control is made of; lanes and the event hub are its own. */
 export type ControlOptions = Omit<ControlContext, 'lanes' | 'events'> & {
   readonly deliver: Deliver;
   /** Where backups are kept. */
   readonly archives: KeptArchives;
+  /** Who does the work of plans on workspaces; absent: what control has for it. */
+  readonly planWork?: PlanWork;
 };
 
 export interface Metric {
@@ -68,7 +83,14 @@ export class Control {
   readonly forks: Forks;
   readonly backups: Backups;
   readonly templates: Templates;
+  readonly workspaces: Workspaces;
+  readonly versions: VersionPublishing;
+  readonly attachments: Attachments;
+  readonly attachmentChanges: AttachmentChanges;
+  /** The steps that a plan shares with the commit of one sandbox. */
+  readonly workspaceChanges: SandboxChanges;
   readonly leases: Leases;
+  readonly plans: Plans;
   readonly who: Who;
   readonly events: Events;
   readonly webhooks: Webhooks;
@@ -81,7 +103,7 @@ export class Control {
   readonly #closing = new AbortController();
 
   constructor(options: ControlOptions) {
-    const { deliver, archives, ...given } = options;
+    const { deliver, archives, planWork, ...given } = options;
     const context: ControlContext = { ...given, lanes: new SandboxLanes(), events: new EventHub() };
     const records = new SandboxRecords(context);
     const mutations = new Mutations(context);
@@ -98,7 +120,26 @@ export class Control {
     const checkpoints = new Checkpoints(context, { records, mutations, gate, disk });
     this.checkpoints = checkpoints;
     this.restores = new SandboxRestores(context, { records, changes, checkpoints });
-    const creation = new SandboxCreation(context, { records, mutations, checkpoints, disk });
+    const hidden = new HiddenSandboxes(context);
+    const directory = new WorkspaceDirectory(context);
+    const cache = new AttachCache(context, { checkpoints, hidden });
+    const workspaceChanges = new SandboxChanges(context, { directory, checkpoints, hidden });
+    this.workspaceChanges = workspaceChanges;
+    this.attachments = new Attachments(context, { records, mutations, gate, directory, changes: workspaceChanges });
+    const { attachments } = this;
+    this.attachmentChanges = new AttachmentChanges(context, {
+      ...{ mutations, directory, attachments, changes: workspaceChanges },
+    });
+    this.versions = new VersionPublishing(context, { mutations, directory, changes: workspaceChanges });
+    this.workspaces = new Workspaces(context, { mutations, directory, publishing: this.versions, cache });
+    const recovery = new WorkspaceRecovery(context, {
+      ...{ directory, workspaces: this.workspaces, cache, changes: workspaceChanges },
+    });
+    const creation = new SandboxCreation(context, {
+      ...{ records, mutations, checkpoints, disk },
+      attaching: new CreationAttachments(context, { directory, cache, attachments }),
+      discard: (caller, sandboxId) => lives.delete(caller, sandboxId, {}, { force: true }),
+    });
     this.forks = new Forks(context, { records, mutations, gate, checkpoints, creation });
     const retention = new Retention(context, { checkpoints });
     this.sandboxes = new Sandboxes(context, { records, creation, metadata: this.metadata, lives });
@@ -112,6 +153,11 @@ export class Control {
     this.templates = new Templates(context, { mutations });
     this.#keeper = new LeaseKeeper(context, { grants, gate });
     this.leases = new Leases(context, { records, mutations, keeper: this.#keeper });
+    this.plans = new Plans(context, {
+      ...{ mutations, leases: this.leases, keeper: this.#keeper, checkpoints, pauses: this.pauses },
+      restores: this.restores,
+      work: planWork ?? new WorkspacePlanWork(context, { attachments, hidden, changes: workspaceChanges }),
+    });
     this.who = new Who(context, { mutations, records });
     this.events = new Events(context);
     this.webhooks = new Webhooks(context, { mutations, deliver });
@@ -132,6 +178,7 @@ export class Control {
       records,
       repairs,
       retention,
+      hidden,
       isLeased: (id) => this.#keeper.queue.isBusy(id),
     });
     this.#loops = [
@@ -141,6 +188,10 @@ export class Control {
         await this.backups.tick();
         await disk.look();
       }),
+      this.#loop(context.settings.planRecoveryIntervalMs, async () => {
+        await this.plans.recovery.run();
+      }),
+      this.#loop(context.settings.retentionIntervalMs, () => recovery.tick()),
       this.#loop(webhookIntervalMs, async () => {
         await this.webhooks.tick(this.#closing.signal);
       }),
@@ -155,6 +206,7 @@ export class Control {
 
   async close(): Promise<void> {
     this.#closing.abort();
+    await this.plans.close();
     this.#keeper.close();
     await this.reconciler.close();
     await Promise.all(this.#loops.map((loop) => loop.close()));

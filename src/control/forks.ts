@@ -2,13 +2,11 @@
  * Forks: sandboxes that begin with the files of another as of one instant. One checkpoint that nobody sees is made, every fork is created from
  * it, and it goes away with the call. After a crash it goes away by itself; until then a repeat under the same key makes what is missing.
  */
-import { createHash } from 'node:crypto';
 import { AtMost } from '../base/index.ts';
 import {
   type BodyOf,
   type CheckpointId,
   type Conditions,
-  idPrefixes,
   isPlatformError,
   newId,
   PlatformError,
@@ -19,6 +17,7 @@ import {
 import type { Caller } from './caller.ts';
 import type { Checkpoints } from './checkpoints.ts';
 import type { ControlContext } from './context.ts';
+import { derivedId } from './derived-ids.ts';
 import type { LeaseGate } from './lease-gate.ts';
 import { checkMetadata } from './metadata-rules.ts';
 import type { Mutations, Operation } from './mutations.ts';
@@ -133,6 +132,8 @@ export class Forks {
       ifExists: 'refuse' as const,
       checkpoint: operation.subjectId as CheckpointId,
       keepCheckpoints: null,
+      // They come with the files.
+      workspaces: [],
       ...(metadata !== 'inherit' && { metadata }),
       ...(env !== undefined && { env }),
       ...(network !== undefined && { network }),
@@ -167,10 +168,5 @@ export class Forks {
 
 /** The same in every repeat of the same operation, so that none is made twice. */
 export function forkIdOf(operation: Pick<Operation, 'id'>, index: number): SandboxId {
-  const digest = createHash('sha256').update(`fork ${operation.id} ${index}`).digest();
-  let text = '';
-  for (let value = BigInt(`0x${digest.toString('hex')}`); text.length < 20; value /= 36n) {
-    text += (value % 36n).toString(36);
-  }
-  return `${idPrefixes.sandbox}${text}` as SandboxId;
+  return derivedId('sandbox', `fork ${operation.id} ${index}`);
 }

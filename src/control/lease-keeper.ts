@@ -12,6 +12,7 @@
  *  - A lease is ended once, however many ask.
  *  - After `close` no timer waits and nobody is left in the queue.
  */
+import { apartFromLocks } from '../base/index.ts';
 import { type LeaseId, PlatformError, type TeamId } from '../protocol/index.ts';
 import type { LeaseRecord } from '../store/index.ts';
 import type { ControlContext } from './context.ts';
@@ -141,10 +142,10 @@ export class LeaseKeeper {
     return attempted;
   }
 
-  /** A resource is gone, or its node says that its lease is. */
+  /** A resource is gone, or its node says that its lease is. Whoever tells of it may hold its lane, and does not wait. */
   endOn(resource: string): void {
     for (const { lease } of this.#tenures.values()) {
-      if (lease.resources.includes(resource)) void this.end(lease.id, 'lost');
+      if (lease.resources.includes(resource)) void apartFromLocks(() => this.end(lease.id, 'lost'));
     }
   }
 
@@ -159,7 +160,7 @@ export class LeaseKeeper {
   /** Begins every grant that is possible now. */
   #pump(): void {
     if (this.#closing.signal.aborted) return;
-    for (const request of this.#queue.takeReady()) void this.#grantOrClear(request);
+    for (const request of this.#queue.takeReady()) void apartFromLocks(() => this.#grantOrClear(request));
   }
 
   async #grantOrClear(request: LeaseRequest): Promise<void> {

@@ -24,7 +24,7 @@ import {
 import type { Caller } from './caller.ts';
 import type { ControlContext } from './context.ts';
 import { type LeaseKeeper, leaseNotFound } from './lease-keeper.ts';
-import { type HeldLease, type LeaseRequest, placesOf } from './lease-types.ts';
+import { type HeldLease, type LeaseRequest, type LeaseTerms, placesOf } from './lease-types.ts';
 import type { Mutations } from './mutations.ts';
 import { pause } from './pause.ts';
 import type { SandboxRecords } from './sandbox-records.ts';
@@ -68,17 +68,20 @@ export class Leases {
       if (isId('sandbox', resource)) await this.#records.get(caller, resource);
     }
     const { teamId, keyId } = caller;
-    const { holder, reason, ttlMs } = body;
-    const request: LeaseRequest = {
-      ...{ id: leaseId, teamId, keyId, resources, holder, reason, ttlMs },
-      places: placesOf({ teamId, resources }),
-      granted: Promise.withResolvers(),
-    };
+    const { holder, reason, ttlMs, waitMs } = body;
+    return this.#view(
+      await this.take({ id: leaseId, teamId, keyId, resources, holder, reason, ttlMs }, waitMs, signal),
+    );
+  }
+
+  /** All of the resources or none, after at most this wait. Who holds it ends it through the keeper. */
+  async take(terms: LeaseTerms, waitMs: number, signal?: AbortSignal): Promise<HeldLease> {
+    const request: LeaseRequest = { ...terms, places: placesOf(terms), granted: Promise.withResolvers() };
     // Nobody awaits it when the caller gives up first.
     request.granted.promise.catch(() => {});
-    this.#checkRoom(request, body.waitMs);
+    this.#checkRoom(request, waitMs);
     const joined = this.#keeper.join(request);
-    return this.#view(await this.#waitForGrant(request, joined, { waitMs: body.waitMs, signal }));
+    return await this.#waitForGrant(request, joined, { waitMs, signal });
   }
 
   #checkRoom(request: LeaseRequest, waitMs: number): void {

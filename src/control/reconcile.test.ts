@@ -25,7 +25,16 @@ function nodeSandbox(record: SandboxRecord, given: Partial<NodeSandbox> = {}): N
 }
 
 function inputOf(given: Partial<ReconcileInput>): ReconcileInput {
-  return { records: [], reports: [], teams: new Set([teamId]), leased: new Set(), nowMs, youngMs: 60_000, ...given };
+  return {
+    records: [],
+    reports: [],
+    teams: new Set([teamId]),
+    leased: new Set(),
+    hidden: new Set(),
+    nowMs,
+    youngMs: 60_000,
+    ...given,
+  };
 }
 
 function actionsFor(record: SandboxRecord, sandbox: NodeSandbox | undefined, given: Partial<ReconcileInput> = {}) {
@@ -79,6 +88,16 @@ test('K43: a lease that is recorded and that nobody holds is released; one that 
     expect(actionsFor(leased, sandbox)).toEqual(['release-lease']);
     expect(actionsFor(leased, sandbox, { leased: new Set([leased.id]) })).toEqual([]);
   }
+});
+
+test('a hidden sandbox is let go by the server that made it, and by nobody while that works with it', () => {
+  const seen = nodeSandbox(record({ kind: 'running' }));
+  const hidden = { ...seen, mark: { ...seen.mark, isHidden: true as const } };
+  const { sandboxId } = hidden.mark;
+  const reports = [{ nodeId, sandboxes: [hidden], quarantined: [] }];
+  expect(reconcile(inputOf({ reports })).map(({ kind }) => kind)).toEqual(['discard']);
+  expect(reconcile(inputOf({ reports, hidden: new Set([sandboxId]) }))).toEqual([]);
+  expect(reconcile(inputOf({ reports, teams: new Set() })).map(({ kind }) => kind)).toEqual(['discard']);
 });
 
 test('K44: without a record, ours is adopted and the rest quarantined; neither is ever stopped', () => {
@@ -244,6 +263,7 @@ function apply(input: ReconcileInput, action: Action): ReconcileInput {
     find: () => put({ state: { kind: 'running' } }),
     'stop-on-node': endOnNode,
     remove: () => sandboxes.delete(id),
+    discard: () => sandboxes.delete(id),
     quarantine: () => {},
   };
   effects[action.kind]();

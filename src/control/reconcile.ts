@@ -25,6 +25,8 @@ export interface ReconcileInput {
   readonly teams: ReadonlySet<string>;
   /** Sandboxes whose lease somebody holds. */
   readonly leased: ReadonlySet<string>;
+  /** Hidden sandboxes that this server works with. */
+  readonly hidden: ReadonlySet<string>;
   readonly nowMs: number;
   readonly youngMs: number;
 }
@@ -61,6 +63,8 @@ export type ActionKind =
   | 'stop-on-node'
   /** It failed to be made, and the node has something of it after all. */
   | 'remove'
+  /** It was made for one step of a server's own work, which nobody does any more. */
+  | 'discard'
   /** It has no record and none can be made: listed, never touched. */
   | 'quarantine';
 
@@ -84,7 +88,7 @@ export function reconcile(input: ReconcileInput): Action[] {
       actions.push(...compare(record, present.get(record.id), input));
     }
     for (const sandbox of report.sandboxes) {
-      if (!known.has(sandbox.mark.sandboxId)) actions.push(unrecorded(sandbox, report.nodeId, input));
+      if (!known.has(sandbox.mark.sandboxId)) actions.push(...unrecorded(sandbox, report.nodeId, input));
     }
   }
   return actions.sort(
@@ -222,17 +226,18 @@ function compareSettings(
   return unheld(record, input, act);
 }
 
-function unrecorded(sandbox: NodeSandbox, nodeId: NodeId, input: ReconcileInput): Action {
+function unrecorded(sandbox: NodeSandbox, nodeId: NodeId, input: ReconcileInput): Action[] {
   const { mark } = sandbox;
+  if (mark.isHidden) {
+    if (input.hidden.has(mark.sandboxId)) return [];
+    const reason = 'It was made for one step of a server that is over.';
+    return [{ kind: 'discard', sandboxId: mark.sandboxId, nodeId, reason }];
+  }
   const isOurs = input.teams.has(mark.teamId);
-  return {
-    kind: isOurs ? 'adopt' : 'quarantine',
-    sandboxId: mark.sandboxId,
-    nodeId,
-    reason: isOurs
-      ? 'It carries our mark and has no record.'
-      : `It has no record, and its team ${mark.teamId} is not known.`,
-  };
+  const reason = isOurs
+    ? 'It carries our mark and has no record.'
+    : `It has no record, and its team ${mark.teamId} is not known.`;
+  return [{ kind: isOurs ? 'adopt' : 'quarantine', sandboxId: mark.sandboxId, nodeId, reason }];
 }
 
 function sameMap(a: Readonly<Record<string, string>>, b: Readonly<Record<string, string>>): boolean {

@@ -14,6 +14,7 @@ import {
 import type { SandboxRecord } from '../store/index.ts';
 import type { Caller } from './caller.ts';
 import type { ControlContext } from './context.ts';
+import type { HiddenSandboxes } from './hidden-sandboxes.ts';
 import { pause } from './pause.ts';
 import { type Action, compare, type NodeReport, type ReconcileInput, reconcile } from './reconcile.ts';
 import type { Repairs } from './repairs.ts';
@@ -32,6 +33,7 @@ export interface ReconcilerParts {
   readonly repairs: Repairs;
   readonly retention: Retention;
   readonly isLeased: (sandboxId: SandboxId) => boolean;
+  readonly hidden: HiddenSandboxes;
 }
 
 type Report = ResultOf<typeof routes.reconcile>;
@@ -143,6 +145,7 @@ export class Reconciler {
       await this.#context.lanes.run(sandboxId, async (lane) => {
         if (action.kind === 'quarantine') return;
         if (action.kind === 'adopt') await this.#adopt(lane, nodeId);
+        else if (action.kind === 'discard') await this.#parts.hidden.discard(sandboxId, nodeId);
         else await this.settle(lane, { isInDoubt: false });
       });
     } catch (error) {
@@ -174,7 +177,8 @@ export class Reconciler {
   async #facts(): Promise<Omit<ReconcileInput, 'records' | 'reports' | 'leased'> & { leased: ReadonlySet<string> }> {
     const { settings, clock } = this.#context;
     const leased = { has: (id: string) => this.#parts.isLeased(id as SandboxId) } as ReadonlySet<string>;
-    return { teams: new Set(), leased, nowMs: clock.nowMs(), youngMs: settings.youngMs };
+    const hidden = this.#parts.hidden.inUse;
+    return { teams: new Set(), leased, hidden, nowMs: clock.nowMs(), youngMs: settings.youngMs };
   }
 
   async #gather(): Promise<ReconcileInput> {

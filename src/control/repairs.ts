@@ -17,7 +17,8 @@ import type { Action } from './reconcile.ts';
 import type { Lane } from './sandbox-lanes.ts';
 import { type ChangeMark, deadlineAfter, type SandboxPauses } from './sandbox-pauses.ts';
 import { appendEvents, automaticOf, type SandboxRecords } from './sandbox-records.ts';
-import type { SandboxRestores } from './sandbox-restores.ts';
+import { restoreAttachments, type SandboxRestores } from './sandbox-restores.ts';
+import { tellAttached } from './workspaces/attached-files.ts';
 
 export interface RepairParts {
   readonly records: SandboxRecords;
@@ -80,6 +81,7 @@ export class Repairs {
       case 'remove':
         return await this.#removeFromNode(record);
       case 'adopt':
+      case 'discard':
       case 'quarantine':
         return; // Of sandboxes without a record.
       default:
@@ -156,7 +158,12 @@ export class Repairs {
     await this.#parts.records.commit(lane, {
       record: confirmed,
       events: [{ kind, data: { by: 'reconcile' } }],
-      ...(isNew && { also: (tables) => tables.history.append(change) }),
+      also: async (tables) => {
+        if (record.state.kind === 'restoring') await restoreAttachments(tables, record);
+        if (!isNew) return;
+        await tables.history.append(change);
+        await tellAttached(tables, confirmed);
+      },
     });
   }
 

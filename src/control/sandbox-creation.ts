@@ -6,6 +6,7 @@ import {
   type BodyOf,
   type Conditions,
   isPlatformError,
+  type NodeId,
   newId,
   PlatformError,
   type routes,
@@ -21,6 +22,8 @@ import type { Mutations, Operation } from './mutations.ts';
 import type { Lane } from './sandbox-lanes.ts';
 import { promisesNoChange, type SandboxRecords, settingsOf } from './sandbox-records.ts';
 import type { TeamDisk } from './team-disk.ts';
+import { takeAttachments, tellAttached } from './workspaces/attached-files.ts';
+import type { CreationAttachments } from './workspaces/creation-attachments.ts';
 
 export interface Created {
   readonly view: SandboxView;
@@ -37,6 +40,9 @@ interface CreationParts {
   readonly mutations: Mutations;
   readonly checkpoints: Checkpoints;
   readonly disk: TeamDisk;
+  readonly attaching: CreationAttachments;
+  /** Of a sandbox that cannot be what was asked for. */
+  readonly discard: (caller: Caller, sandboxId: SandboxId) => Promise<void>;
 }
 
 export class SandboxCreation {
@@ -45,6 +51,8 @@ export class SandboxCreation {
   readonly #mutations: Mutations;
   readonly #checkpoints: Checkpoints;
   readonly #disk: TeamDisk;
+  readonly #attaching: CreationAttachments;
+  readonly #discard: CreationParts['discard'];
 
   constructor(context: ControlContext, parts: CreationParts) {
     this.#context = context;
@@ -52,6 +60,8 @@ export class SandboxCreation {
     this.#mutations = parts.mutations;
     this.#checkpoints = parts.checkpoints;
     this.#disk = parts.disk;
+    this.#attaching = parts.attaching;
+    this.#discard = parts.discard;
   }
 
   async create(caller: Caller, conditions: Conditions, body: CreateBody): Promise<Created> {
@@ -86,15 +96,30 @@ export class SandboxCreation {
         if (existing !== undefined) return { view: await this.#records.view(existing), created: false };
       }
       try {
-        const record = await this.#context.lanes.run(sandboxId, (lane) =>
-          this.#fromSource(caller, body, (source) => this.#createInLane(lane, caller, body, { operation, source })),
+        const record = await this.#attaching.around(caller, body, (made, nodeId) =>
+          this.#context.lanes.run(sandboxId, (lane) =>
+            this.#fromSource(caller, made, (source) =>
+              this.#createInLane(lane, caller, made, { operation, source, nodeId }),
+            ),
+          ),
         );
+        await this.#attachRest(caller, body, sandboxId);
         return { view: await this.#records.view(record), created: true };
       } catch (error) {
         // Somebody was faster with the name: theirs is the answer.
         if (isPlatformError(error, 'name_taken') && body.ifExists === 'get') continue;
         throw error;
       }
+    }
+  }
+
+  /** All of its workspaces, or no sandbox. */
+  async #attachRest(caller: Caller, body: CreateBody, sandboxId: SandboxId): Promise<void> {
+    try {
+      await this.#attaching.finish(caller, sandboxId, body);
+    } catch (error) {
+      await this.#discard(caller, sandboxId);
+      throw error;
     }
   }
 
@@ -134,7 +159,7 @@ export class SandboxCreation {
     lane: Lane,
     caller: Caller,
     body: CreateBody,
-    how: { operation: Operation; source: CheckpointRecord | undefined },
+    how: { operation: Operation; source: CheckpointRecord | undefined; nodeId: NodeId | undefined },
   ): Promise<SandboxRecord> {
     const { operation, source } = how;
     const { store, clock, settings, nodes, faults } = this.#context;
@@ -145,7 +170,7 @@ export class SandboxCreation {
       id: lane.sandboxId,
       teamId: caller.teamId,
       // Files lie where they were made.
-      nodeId: source?.nodeId ?? nodes.choose(),
+      nodeId: source?.nodeId ?? how.nodeId ?? nodes.choose(),
       name: body.name ?? null,
       spec: {
         template: body.template ?? source?.spec.template ?? defaultTemplate,
@@ -176,6 +201,7 @@ export class SandboxCreation {
         throw new PlatformError('limit_exceeded', `A team has at most ${settings.sandboxesPerTeam} sandboxes.`);
       }
       await tables.sandboxes.insert(record);
+      if (source !== undefined) await takeAttachments(tables, record, source, caller.keyId);
     });
     await faults.hit('after-store-creating');
     return await this.#makeOnNode(lane, record, { operation, isRepeat: false });
@@ -227,7 +253,10 @@ export class SandboxCreation {
     return await this.#records.commitAfterNode(lane, {
       record: created,
       events: [{ kind: 'sandbox.created' }],
-      also: (tables) => tables.history.append(history),
+      also: async (tables) => {
+        await tables.history.append(history);
+        await tellAttached(tables, created);
+      },
     });
   }
 
@@ -246,6 +275,7 @@ export class SandboxCreation {
       if (current.state.kind === 'failed' || current.state.kind === 'deleting') throw notUsable(current);
       return current;
     });
+    await this.#attachRest(caller, body, sandboxId);
     return { view: await this.#records.view(record), created: true };
   }
 

@@ -23,7 +23,7 @@ export type Settle = (lane: Lane, options: { readonly isInDoubt: boolean }) => P
 
 export class SandboxLanes {
   /** Guards one sandbox's record and orders. Rank 1. */
-  readonly #lane = new KeyedMutex<SandboxId>();
+  readonly #lane = new KeyedMutex<SandboxId>({ name: 'lane', rank: 1 });
   readonly #inDoubt = new Set<SandboxId>();
   /** Those whose record and node were seen to agree since the start; left by `forget`. */
   readonly #compared = new Set<SandboxId>();

@@ -18,6 +18,7 @@ import type { LeaseGate } from './lease-gate.ts';
 import { vacateRow } from './lease-rows.ts';
 import { type LifeChanges, overtaken } from './life-changes.ts';
 import type { Mutations, Operation } from './mutations.ts';
+import { checkNotPinned } from './plans/pinned-members.ts';
 import type { Lane } from './sandbox-lanes.ts';
 import {
   appendEvents,
@@ -241,7 +242,11 @@ export class SandboxLives {
     if (!options.force) await this.#records.checkLease(record, conditions);
     const forced = options.force && record.leaseHeld ? { forcedOverLease: record.leaseToken } : {};
     const data = { by: caller.keyId, ...forced };
-    return await this.#records.commit(lane, { record: deleting, events: [{ kind: 'sandbox.deleting', data }] });
+    return await this.#records.commit(lane, {
+      record: deleting,
+      events: [{ kind: 'sandbox.deleting', data }],
+      also: (tables) => checkNotPinned(tables, record.id),
+    });
   }
 
   /** The rest of a deletion, also after a crash. */

@@ -11,7 +11,7 @@ import {
   type SandboxId,
   type SandboxView,
 } from '../protocol/index.ts';
-import type { SandboxRecord } from '../store/index.ts';
+import type { SandboxRecord, Tables } from '../store/index.ts';
 import type { Caller } from './caller.ts';
 import type { Checkpoints } from './checkpoints.ts';
 import type { ControlContext } from './context.ts';
@@ -20,6 +20,7 @@ import { transitionDeadline } from './lifecycle.ts';
 import type { Lane } from './sandbox-lanes.ts';
 import { type ChangeMark, deadlineAfter, settingsFor } from './sandbox-pauses.ts';
 import { promisesNoChange, type SandboxRecords } from './sandbox-records.ts';
+import { takeAttachments } from './workspaces/attached-files.ts';
 
 export class SandboxRestores {
   readonly #context: ControlContext;
@@ -117,8 +118,19 @@ export class SandboxRestores {
     await faults.hit('after-restore-on-node');
     const running = this.#records.after(begun, { kind: 'confirmed' });
     const data = { checkpointId, by: mark.by };
-    return await this.#records.commitAfterNode(lane, { record: running, events: [{ kind: 'sandbox.restored', data }] });
+    return await this.#records.commitAfterNode(lane, {
+      record: running,
+      events: [{ kind: 'sandbox.restored', data }],
+      also: (tables) => restoreAttachments(tables, begun),
+    });
   }
+}
+
+/** The files are those of the checkpoint, and so is what they were made from. Of a checkpoint that is gone by now nobody knows. */
+export async function restoreAttachments(tables: Tables, restoring: SandboxRecord): Promise<void> {
+  assert(restoring.state.kind === 'restoring', 'A restore was begun.');
+  const checkpoint = await tables.checkpoints.find(restoring.state.checkpointId);
+  if (checkpoint !== undefined) await takeAttachments(tables, restoring, checkpoint, checkpoint.createdBy);
 }
 
 function elsewhere(checkpointId: string, sandboxId: string): PlatformError {

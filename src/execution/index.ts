@@ -7,6 +7,7 @@ export { fileAction } from './files/actions.ts';
 export type { FileContext } from './files/call.ts';
 export { fileChanges, type TreeMarks } from './files/changes.ts';
 export { readFile, readTree, writeFile, writeTree } from './files/transfers.ts';
+export { listBelow, openBelow, type SeenEntry } from './files/tree-look.ts';
 export { watchFiles } from './files/watch.ts';
 export { findRun } from './find-run.ts';
 export { InitClient } from './init-client.ts';

@@ -52,7 +52,7 @@ export class StoredLayers implements LayerStore {
   /** Stacks of what is being opened or flattened. */
   readonly #opening = new Set<readonly LayerId[]>();
   /** Guards the directory and the record of one writable layer. Rank 5. */
-  readonly #writableLock = new KeyedMutex<WritableId>();
+  readonly #writableLock = new KeyedMutex<WritableId>({ name: 'writable layer', rank: 5 });
 
   private constructor(options: StoredLayersOptions, paths: LayerPaths, found: RecoveredStore) {
     this.#options = options;

@@ -21,6 +21,7 @@ import {
   type FileEntry,
   type FileEvent,
   type FileOrder,
+  type LifeOrder,
   type NodeFiles,
   PlatformError,
   type ReadFileOrder,
@@ -33,6 +34,8 @@ import {
 import { FileMarks } from './file-marks.ts';
 import type { NodeRecord } from './node-record.ts';
 import { admitExec, admitLook } from './order-rules.ts';
+import type { CheckoutFiles } from './workspaces/checkout-files.ts';
+import { sandboxCheckout } from './workspaces/sandbox-checkout.ts';
 
 /** The sandbox as the node has it now; refuses when there is none. */
 export type FindSandbox = (order: FileOrder) => {
@@ -89,6 +92,13 @@ export class FileCalls implements NodeFiles {
   async *watchFiles(order: WatchFilesOrder, signal: AbortSignal): AsyncGenerator<FileEvent, void> {
     checkPaths([order.path]);
     yield* watchFiles(this.#look(order), order, signal);
+  }
+
+  /** The files below a path as root sees them, for the platform itself. */
+  checkout(order: LifeOrder, path: string): CheckoutFiles {
+    checkPaths([path]);
+    const context = () => this.#look({ ...order, user: null, leaseToken: null });
+    return sandboxCheckout(context, path);
   }
 
   #look(order: FileOrder): FileContext {

@@ -1,7 +1,7 @@
 /** What a node needs to know. */
 import type { Clock, FaultPoints, Logger } from '../base/index.ts';
 import type { OpenGuard } from '../isolation/index.ts';
-import type { PoolSizes, StorageKind } from '../layers/index.ts';
+import type { PoolSizes, RemoteRules, StorageKind, WorkspaceLimits } from '../layers/index.ts';
 import type { ResolverOptions } from './resolver/resolver.ts';
 
 export type StorageChoice = StorageKind | 'auto';
@@ -27,6 +27,9 @@ export interface SandboxNodeOptions {
   readonly capacity?: number;
   /** Which resolvers answer sandboxes' questions for names. */
   readonly resolver?: ResolverOptions;
+  /** Which git remotes workspaces are brought from and sent to, besides those that everybody reaches. */
+  readonly remotes?: RemoteRules | undefined;
+  readonly workspaceLimits?: Partial<WorkspaceLimits> | undefined;
   readonly log?: Logger;
   readonly clock?: Clock;
   readonly faults?: FaultPoints;

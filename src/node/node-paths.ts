@@ -9,6 +9,7 @@
  *   layers/            templates
  *   storage/           writable layers of sandboxes, and layers that checkpoints are made of
  *   checkpoints/       a record of each checkpoint
+ *   workspaces/        the workspaces whose home is this node: HomeDirectories
  */
 import { join } from 'node:path';
 import type { SandboxId } from '../protocol/index.ts';
@@ -51,6 +52,10 @@ export class NodePaths {
 
   get checkpoints(): string {
     return join(this.root, 'checkpoints');
+  }
+
+  get workspaces(): string {
+    return join(this.root, 'workspaces');
   }
 
   sandbox(id: SandboxId): string {

@@ -39,6 +39,7 @@ export const markSchema = z.strictObject({
   name: z.string().nullable(),
   createdAtMs: count,
   createdBy: z.string(),
+  isHidden: z.literal(true).optional(),
 });
 
 export const startOrder = lifeOrder.extend({ version: count, settings: settingsSchema });

@@ -49,7 +49,7 @@ export class ProcessTable {
   readonly #ended = new Map<RunId, ProcessEntry>();
   readonly #work = new Set<Promise<void>>();
   /** Guards the file of one record: writers share a temporary name. Rank 4; nothing is taken inside. */
-  readonly #fileLock = new KeyedMutex<RunId>();
+  readonly #fileLock = new KeyedMutex<RunId>({ name: 'process file', rank: 4 });
   readonly #over = new AbortController();
   #feed: ProcessFeed | undefined;
   #sequence = 0;

@@ -58,7 +58,7 @@ export class SandboxNetworks {
   readonly #places = new Map<string, Place>();
   readonly #resolver: Resolver;
   /** Guards the router's tables: making them, and the rules of sandboxes that have some. Rank 3. */
-  readonly #routerLock = new KeyedMutex<'router'>();
+  readonly #routerLock = new KeyedMutex<'router'>({ name: 'router', rank: 3 });
   readonly #keeping: BackgroundLoop;
   /** Sandboxes that ran when the node started and whose links are still to be found; undefined: all links have their places. */
   #unplaced: Map<string, RunningSandbox> | undefined;

@@ -62,6 +62,7 @@ import { SettingsFiles } from './settings-files.ts';
 import { SpareDirectories } from './spare-directories.ts';
 import { hostName, SandboxTemplates } from './templates/sandbox-templates.ts';
 import { runStartCommand } from './templates/start-command.ts';
+import { type WorkspaceHomes, workspacesOf } from './workspaces/workspace-homes.ts';
 
 const defaultCapacity = 1_000;
 /** Lives that ended by themselves and are being recorded. */
@@ -81,7 +82,7 @@ export class SandboxNode extends NodeSurfaces implements NodeApi {
   readonly #sandboxes = new Map<SandboxId, Sandbox>();
   readonly #quarantined: QuarantinedSandbox[] = [];
   /** Guards one sandbox's directory, record and life. Rank 2. */
-  readonly #sandboxLock = new KeyedMutex<SandboxId>();
+  readonly #sandboxLock = new KeyedMutex<SandboxId>({ name: 'sandbox of a node', rank: 2 });
   /** Taken inside a sandbox's lock. */
   readonly #ends = new AtMost(endsAtOnce);
   protected readonly commands = new CommandCalls({
@@ -103,6 +104,7 @@ export class SandboxNode extends NodeSurfaces implements NodeApi {
   readonly terminals: SandboxTerminals;
   readonly branches: SandboxBranches;
   readonly templates: SandboxTemplates;
+  readonly workspaces: WorkspaceHomes;
   readonly #background = new Set<Promise<void>>();
   #creating = 0;
   #closing: Promise<void> | undefined;
@@ -145,6 +147,7 @@ export class SandboxNode extends NodeSurfaces implements NodeApi {
     };
     this.processes = new SandboxProcesses(tables);
     this.terminals = new SandboxTerminals(tables);
+    this.workspaces = workspacesOf(parts, { files: this.files, admit: () => this.#refuseWhenClosing() });
     this.branches = new SandboxBranches({
       ...parts,
       frozen: new FrozenCommands({ cgroups: parts.cgroups, faults: this.#faults }),
@@ -425,6 +428,7 @@ export class SandboxNode extends NodeSurfaces implements NodeApi {
       this.#resume({ sandboxId: mark.sandboxId, generation });
     }
     await this.templates.open();
+    await this.workspaces.open();
     for (const path of found.trash) this.#inBackground(this.#lives.removeTree(path));
   }
 
@@ -432,7 +436,7 @@ export class SandboxNode extends NodeSurfaces implements NodeApi {
     this.#feed.close();
     this.ports.close();
     this.branches.expiries.close();
-    await this.templates.close();
+    await Promise.all([this.templates.close(), this.workspaces.close()]);
     await Promise.all(this.#background);
     await Promise.all([...this.#sandboxes.keys()].map((sandboxId) => this.#sandboxLock.run(sandboxId, async () => {})));
     await Promise.all([this.processes.close(), this.terminals.close()]);

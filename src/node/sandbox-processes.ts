@@ -57,7 +57,7 @@ export class SandboxProcesses implements NodeProcesses {
   readonly #options: SandboxProcessesOptions;
   readonly #tables: LifeTables;
   /** Guards the start and the input of one process. Rank 3: it is taken alone. */
-  readonly #processLock = new KeyedMutex<RunId>();
+  readonly #processLock = new KeyedMutex<RunId>({ name: 'process', rank: 3 });
   readonly #timers = new Set<NodeJS.Timeout>();
   /** They begin and end with the lives that processes belong to. */
   readonly sessions: SandboxSessions;

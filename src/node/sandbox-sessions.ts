@@ -68,7 +68,7 @@ export class SandboxSessions implements NodeSessions {
   readonly #options: SandboxSessionsOptions;
   readonly #tables = new Map<SandboxId, { readonly generation: number; readonly table: Promise<SessionTable> }>();
   /** Guards the making and the deleting of one session, by its name or else its id. Rank 3: it is taken alone. */
-  readonly #makingLock = new KeyedMutex<string>();
+  readonly #makingLock = new KeyedMutex<string>({ name: 'session making', rank: 3 });
 
   constructor(options: SandboxSessionsOptions) {
     this.#options = options;

@@ -71,7 +71,7 @@ export class SandboxStorage {
   readonly checkpoints: CheckpointRecords;
   readonly #spares = new Spares<Writable>({ make: () => this.#makeSpare() });
   /** Guards one checkpoint: what is made from it has its layer before it can be removed. Rank 3. */
-  readonly #checkpointLock = new KeyedMutex<CheckpointId>();
+  readonly #checkpointLock = new KeyedMutex<CheckpointId>({ name: 'checkpoint of a node', rank: 3 });
   readonly #maintenance: BackgroundLoop;
   /** Layers that are being made and are not written down. */
   #making = 0;

@@ -31,7 +31,7 @@ export class SessionTable {
   /** Commands that an earlier run of the node began and that still run, each with what ends the wait for it. */
   readonly #inherited = new Map<string, () => void>();
   /** Guards the file of one record: writers share a temporary name. Rank 4; nothing is taken inside. */
-  readonly #fileLock = new KeyedMutex<SessionId>();
+  readonly #fileLock = new KeyedMutex<SessionId>({ name: 'session file', rank: 4 });
   #feed: ProcessFeed | undefined;
   /** While init's list is on its way: the runs whose end was heard since it was asked for. In the list they may still run. */
   #endedMeanwhile: Set<string> | undefined;

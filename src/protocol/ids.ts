@@ -32,6 +32,7 @@ export const idPrefixes = {
   workspace: 'wsp',
   plan: 'pln',
   planCommit: 'cmt',
+  planCheckpoint: 'pck',
   apply: 'apl',
 } as const;
 
@@ -59,6 +60,7 @@ export type ContextId = Id<'context'>;
 export type WorkspaceId = Id<'workspace'>;
 export type PlanId = Id<'plan'>;
 export type PlanCommitId = Id<'planCommit'>;
+export type PlanCheckpointId = Id<'planCheckpoint'>;
 export type ApplyId = Id<'apply'>;
 
 const alphabet = 'abcdefghijklmnopqrstuvwxyz0123456789';

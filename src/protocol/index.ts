@@ -15,6 +15,7 @@ export type {
   LeaseId,
   NodeId,
   OperationId,
+  PlanCheckpointId,
   PlanCommitId,
   PlanId,
   ProcessId,
@@ -173,6 +174,8 @@ export type {
   WorkspaceFileChange,
   WorkspaceOrder,
 } from './node-workspaces.ts';
+export type { MemberFailure, PlanState } from './plan-state.ts';
+export { busyPlanStates, livePlanStates, memberFailure, planState, planStateKinds } from './plan-state.ts';
 export type {
   AnyRoute,
   BodyInputOf,
@@ -201,6 +204,8 @@ export type { RouteName } from './routes/index.ts';
 export { routes } from './routes/index.ts';
 export type { LeaseView } from './routes/leases.ts';
 export { leaseLimits } from './routes/leases.ts';
+export type { PlanCheckpointView, PlanCommitView, PlanStatus, PlanView } from './routes/plans.ts';
+export { planLimits } from './routes/plans.ts';
 export type { ExposureView, ListeningPortView } from './routes/ports.ts';
 export { portLimits, previewToken } from './routes/ports.ts';
 export type { ProcessOutputItem, ProcessView } from './routes/processes.ts';
@@ -213,6 +218,13 @@ export { templateLimits } from './routes/templates.ts';
 export type { TerminalMessage, TerminalRequest, TerminalView } from './routes/terminals.ts';
 export { terminalKeyProtocol, terminalLimits, terminalProtocol, terminalRequest } from './routes/terminals.ts';
 export type { KeyView } from './routes/who.ts';
+export type {
+  AttachmentView,
+  WorkspaceDiff,
+  WorkspaceVersionView,
+  WorkspaceView,
+} from './routes/workspaces.ts';
+export { workspaceLimits } from './routes/workspaces.ts';
 export type { BeforeRestore, PausedState, PauseReason, SandboxState, StateKind, StopReason } from './sandbox-state.ts';
 export { stateKinds } from './sandbox-state.ts';
 export { metadataLimits, pageLimitMax } from './schemas.ts';

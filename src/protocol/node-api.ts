@@ -20,6 +20,7 @@ import type { NodeProcesses } from './node-processes.ts';
 import type { NodeSessions } from './node-sessions.ts';
 import type { NodeTemplates } from './node-templates.ts';
 import type { NodeTerminals } from './node-terminals.ts';
+import type { NodeWorkspaces } from './node-workspaces.ts';
 
 /** What a sandbox is made from; fixed for its whole life. */
 export interface SandboxSpec {
@@ -71,6 +72,8 @@ export interface SandboxMark {
   readonly name: string | null;
   readonly createdAtMs: number;
   readonly createdBy: string;
+  /** Made for one step of control's own work: without a record, shown to nobody, and nothing of its template is started in it. */
+  readonly isHidden?: true | undefined;
 }
 
 export interface LifeOrder {
@@ -202,6 +205,7 @@ export interface NodeApi extends NodeProcesses, NodeSessions, NodeFiles, NodePor
   readonly terminals: NodeTerminals;
   readonly branches: NodeBranches;
   readonly templates: NodeTemplates;
+  readonly workspaces: NodeWorkspaces;
   describe(signal?: AbortSignal): Promise<NodeDescription>;
   inventory(signal?: AbortSignal): Promise<NodeInventory>;
   findSandbox(sandboxId: SandboxId): Promise<NodeSandbox | undefined>;

@@ -5,8 +5,10 @@ import { Checkpoints } from './checkpoints.ts';
 import { type CallOptions, Connection, type ConnectionOptions } from './connection.ts';
 import { Events } from './events.ts';
 import { Leases } from './leases.ts';
+import { Plans } from './plans.ts';
 import { type CreateSandboxOptions, type ListSandboxesOptions, listQuery, Sandbox } from './sandbox.ts';
 import { Templates } from './templates.ts';
+import { Workspaces } from './workspaces.ts';
 
 type Routes = typeof routes;
 type Items<Name extends 'listKeys' | 'listUsers' | 'listTeams' | 'listWebhooks'> = ResultOf<Routes[Name]>['items'];
@@ -18,12 +20,14 @@ export class Atoll {
   readonly checkpoints: Checkpoints;
   readonly backups: Backups;
   readonly leases: Leases;
+  readonly plans: Plans;
   readonly events: Events;
   readonly keys: Keys;
   readonly users: Users;
   readonly teams: Teams;
   readonly webhooks: Webhooks;
   readonly templates: Templates;
+  readonly workspaces: Workspaces;
 
   constructor(options: ConnectionOptions) {
     this.connection = new Connection(options);
@@ -31,12 +35,14 @@ export class Atoll {
     this.checkpoints = new Checkpoints(this.connection);
     this.backups = new Backups(this.connection);
     this.leases = new Leases(this.connection);
+    this.plans = new Plans(this.connection);
     this.events = new Events(this.connection);
     this.keys = new Keys(this.connection);
     this.users = new Users(this.connection);
     this.teams = new Teams(this.connection);
     this.webhooks = new Webhooks(this.connection);
     this.templates = new Templates(this.connection);
+    this.workspaces = new Workspaces(this.connection);
   }
 
   /** The key that this client uses. */

@@ -1,16 +1,24 @@
 /** The client library: `npm i atoll`, then `Sandbox.create({ url, apiKey })`. Needs fetch and nothing else. */
 export type {
+  AttachmentView,
   BackupView,
   CheckpointView,
   ErrorCode,
   EventView,
   KeyView,
   LeaseView,
+  PlanCheckpointView,
+  PlanCommitView,
+  PlanStatus,
+  PlanView,
   SandboxView,
   Scope,
   SessionView,
   StateKind,
   TemplateView,
+  WorkspaceDiff,
+  WorkspaceVersionView,
+  WorkspaceView,
 } from '../protocol/index.ts';
 export { errorCatalog, isPlatformError, PlatformError } from '../protocol/index.ts';
 export { Atoll } from './atoll.ts';
@@ -35,6 +43,15 @@ export type { CloneOptions, Git } from './git.ts';
 export type { GitCredentials } from './git-credentials.ts';
 export type { GitBranch, GitFailure, GitFileStatus, GitStatus } from './git-output.ts';
 export type { AcquireLeaseOptions, HeldLease } from './leases.ts';
+export type {
+  CommitPlanOptions,
+  PlanCheckpointOptions,
+  PlanPage,
+  PlanRecovery,
+  Plans,
+  RevertPlanOptions,
+  RollBackPlanOptions,
+} from './plans.ts';
 export type { ExposedPort, ExposeOptions, Exposure, PortList, Ports } from './ports.ts';
 export type { OutputFrom, OutputItem } from './process-output.ts';
 export type { LogMatch, WaitForLogOptions, WaitForPortOptions } from './process-waits.ts';
@@ -52,6 +69,14 @@ export {
   Sandbox,
   type UpdateSandboxOptions,
 } from './sandbox.ts';
+export type {
+  AttachOptions,
+  CommitOptions,
+  CommitResult,
+  SandboxDiff,
+  SandboxWorkspace,
+  SandboxWorkspaces,
+} from './sandbox-workspaces.ts';
 export {
   type CreateSessionOptions,
   Session,
@@ -62,3 +87,13 @@ export {
 } from './sessions.ts';
 export { TemplateBuild, type TemplateSourceInput, Templates } from './templates.ts';
 export { type OpenTerminalOptions, Terminal, type TerminalExit, Terminals } from './terminals.ts';
+export type {
+  CreateWorkspaceOptions,
+  ExportOptions,
+  ImportOptions,
+  WorkspaceDetails,
+  WorkspacePage,
+  Workspaces,
+  WorkspaceVersionDetails,
+  WorkspaceVersionPage,
+} from './workspaces.ts';

@@ -28,6 +28,7 @@ import { newIdempotencyKey } from './idempotency-key.ts';
 import { type AcquireLeaseOptions, type HeldLease, Leases } from './leases.ts';
 import { Ports } from './ports.ts';
 import { Processes, type SandboxBinding } from './processes.ts';
+import { SandboxWorkspace, SandboxWorkspaces } from './sandbox-workspaces.ts';
 import { Sessions } from './sessions.ts';
 import { Terminals } from './terminals.ts';
 
@@ -194,6 +195,16 @@ export class Sandbox implements AsyncDisposable {
   /** Directories of it as archives that the server keeps. */
   get backups(): SandboxBackups {
     return new SandboxBackups(this.#binding());
+  }
+
+  /** Versioned trees that it has at a path. */
+  get workspaces(): SandboxWorkspaces {
+    return new SandboxWorkspaces(this.#binding());
+  }
+
+  /** One of them, by its id or name. */
+  workspace(workspace: string): SandboxWorkspace {
+    return new SandboxWorkspace(this.#binding(), workspace);
   }
 
   /** Every process stands still (`memory`, the default), or ends and gives its memory back (`files`). The deadline waits. */

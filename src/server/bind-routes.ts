@@ -2,11 +2,13 @@
 import { routes } from '../protocol/index.ts';
 import { bindBranches } from './bind-branches.ts';
 import { bindFileRoutes } from './bind-file-routes.ts';
+import { bindPlans } from './bind-plans.ts';
 import { bindPorts } from './bind-ports.ts';
 import { bindProcesses } from './bind-processes.ts';
 import { bindSessions } from './bind-sessions.ts';
 import { bindTemplates } from './bind-templates.ts';
 import { bindTerminals } from './bind-terminals.ts';
+import { bindWorkspaces } from './bind-workspaces.ts';
 import type { ControlPort } from './control-port.ts';
 import type { EventStreams } from './event-stream.ts';
 import type { PreviewAddresses } from './previews/preview-addresses.ts';
@@ -80,6 +82,8 @@ export function bindRoutes(
   bindTerminals(handle, control.terminals);
 
   bindBranches(handle, control);
+  bindWorkspaces(handle, control);
+  bindPlans(handle, control);
   bindTemplates(handle, control.templates, streams);
 
   handle(routes.acquireLease, ({ caller, conditions, body, exchange }) =>

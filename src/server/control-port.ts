@@ -22,11 +22,13 @@ import type {
   WriteFileOrder,
 } from '../protocol/index.ts';
 import type { BranchesPort } from './branches-port.ts';
+import type { PlansPort } from './plans-port.ts';
 import type { PortsPort } from './ports-port.ts';
 import type { ProcessesPort } from './processes-port.ts';
 import type { SessionsPort } from './sessions-port.ts';
 import type { TemplatesPort } from './templates-port.ts';
 import type { TerminalsPort } from './terminals-port.ts';
+import type { WorkspacesPort } from './workspaces-port.ts';
 
 type Routes = typeof routes;
 type Body<Name extends keyof Routes> = BodyOf<Routes[Name]>;
@@ -46,7 +48,7 @@ export type ShownResult<Route extends AnyRoute> = Shown<ResultOf<Route>>;
 
 export type FileExpectation = WriteFileOrder['expected'];
 
-export interface ControlPort extends BranchesPort {
+export interface ControlPort extends BranchesPort, WorkspacesPort, PlansPort {
   readonly who: {
     /** Refuses with `unauthenticated`. */
     authenticate(keyText: string): Promise<Caller>;

@@ -1,5 +1,6 @@
 /** Checkpoints as the store has them. They outlive their sandbox, so they hold everything that is needed to make another from one. */
 import type { CheckpointId, KeyId, NetworkPolicy, NodeId, SandboxId, SandboxSpec, TeamId } from '../protocol/index.ts';
+import type { AttachmentRecord } from './workspace-records.ts';
 
 /**
  *   creating   Its node was, or will be, ordered to make it; nobody may use it.
@@ -8,6 +9,12 @@ import type { CheckpointId, KeyId, NetworkPolicy, NodeId, SandboxId, SandboxSpec
  *   lost       Its node does not have it any more. Only deletion is possible.
  */
 export type CheckpointState = 'creating' | 'ready' | 'deleting' | 'lost';
+
+/** What the files were made from at that instant, and where. */
+export type CheckpointAttachment = Pick<
+  AttachmentRecord,
+  'workspaceId' | 'path' | 'baseNumber' | 'baseCommit' | 'baseline'
+>;
 
 export interface CheckpointRecord {
   readonly id: CheckpointId;
@@ -22,6 +29,7 @@ export interface CheckpointRecord {
   readonly spec: SandboxSpec;
   readonly network: NetworkPolicy;
   readonly metadata: Readonly<Record<string, string>>;
+  readonly attachments: readonly CheckpointAttachment[];
   /** null until it is ready. */
   readonly sizeBytes: number | null;
   readonly frozenMs: number | null;

@@ -30,6 +30,8 @@ import type {
 
 import type { BackupReader, BackupTable } from './backup-records.ts';
 import type { CheckpointReader, CheckpointTable } from './checkpoint-records.ts';
+import type { PlanReader, PlanTable } from './plan-records.ts';
+import type { WorkspaceReader, WorkspaceTable } from './workspace-records.ts';
 
 export interface Store {
   transact<Result>(work: (tables: Tables) => Promise<Result>): Promise<Result>;
@@ -51,6 +53,8 @@ export interface Readers {
   readonly exposures: ExposureReader;
   readonly checkpoints: CheckpointReader;
   readonly backups: BackupReader;
+  readonly plans: PlanReader;
+  readonly workspaces: WorkspaceReader;
 }
 
 export interface Tables extends Readers {
@@ -66,6 +70,8 @@ export interface Tables extends Readers {
   readonly exposures: ExposureTable;
   readonly checkpoints: CheckpointTable;
   readonly backups: BackupTable;
+  readonly plans: PlanTable;
+  readonly workspaces: WorkspaceTable;
 }
 
 // ---- sandboxes
@@ -369,4 +375,9 @@ export interface ExposureTable extends ExposureReader {
 
 // ---- checkpoints and backups, in records.ts of their own
 export type { BackupReader, BackupRecord, BackupTable } from './backup-records.ts';
-export type { CheckpointReader, CheckpointRecord, CheckpointTable } from './checkpoint-records.ts';
+export type {
+  CheckpointAttachment,
+  CheckpointReader,
+  CheckpointRecord,
+  CheckpointTable,
+} from './checkpoint-records.ts';

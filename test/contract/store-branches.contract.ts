@@ -2,7 +2,7 @@
 import { describe, expect, test } from 'vitest';
 import { newId, noNetwork } from '../../src/protocol/index.ts';
 import type { BackupRecord, CheckpointRecord } from '../../src/store/index.ts';
-import { sandboxRecord } from '../support/records.ts';
+import { attachmentRecord, sandboxRecord } from '../support/records.ts';
 import type { TestDatabase } from './store.contract.ts';
 
 function checkpointRecord(given: Partial<CheckpointRecord> = {}): CheckpointRecord {
@@ -10,7 +10,7 @@ function checkpointRecord(given: Partial<CheckpointRecord> = {}): CheckpointReco
     ...{ id: newId('checkpoint'), teamId: newId('team'), nodeId: newId('node'), sandboxId: newId('sandbox') },
     ...{ name: null, state: 'ready', isHidden: false, generation: 1, spec: sandboxRecord().spec, network: noNetwork },
     ...{ metadata: { a: 'b' }, sizeBytes: 100, frozenMs: 2, createdAtMs: 1_000, createdBy: newId('key') },
-    ...{ expiresAtMs: null, ...given },
+    ...{ attachments: [], expiresAtMs: null, ...given },
   };
 }
 
@@ -19,7 +19,9 @@ export function describeBranchTables(database: () => TestDatabase): void {
     test('one is put, replaced, found, listed newest first by what is asked, counted, summed and removed', async () => {
       const store = await database().open({ onUnreadable: () => {} });
       const teamId = newId('team');
-      const old = checkpointRecord({ teamId, name: 'a', expiresAtMs: 5_000 });
+      const { workspaceId, path, baseNumber, baseCommit, baseline } = attachmentRecord();
+      const attachments = [{ workspaceId, path, baseNumber, baseCommit, baseline }];
+      const old = checkpointRecord({ teamId, name: 'a', expiresAtMs: 5_000, attachments });
       const young = checkpointRecord({ teamId, sandboxId: old.sandboxId, createdAtMs: 2_000, isHidden: true });
       const other = checkpointRecord({ state: 'creating', sizeBytes: null, frozenMs: null });
       await store.transact(async ({ checkpoints }) => {

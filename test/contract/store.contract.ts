@@ -15,6 +15,7 @@ import { eventRecord, sandboxRecord } from '../support/records.ts';
 import { describeBranchTables } from './store-branches.contract.ts';
 import { describeSandboxTable } from './store-sandboxes.contract.ts';
 import { describeOtherTables } from './store-tables.contract.ts';
+import { describeWorkspaceTables } from './store-workspaces.contract.ts';
 
 export interface OpenOptions {
   readonly faults?: FaultPoints;
@@ -48,6 +49,7 @@ export function describeStore(name: string, makeDatabase: () => Promise<TestData
     describeSandboxTable(() => database);
     describeOtherTables(() => database);
     describeBranchTables(() => database);
+    describeWorkspaceTables(() => database);
   });
 }
 

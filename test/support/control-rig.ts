@@ -11,6 +11,7 @@ import {
   defaultControlSettings,
   NodeDirectory,
 } from '../../src/control/index.ts';
+import type { PlanWork } from '../../src/control/plans/plan-work.ts';
 import {
   type BodyInputOf,
   type CheckpointId,
@@ -30,6 +31,8 @@ import { FakeClock } from './fake-clock.ts';
 import { FakeNode } from './fake-node.ts';
 
 export interface RigOptions {
+  /** Who does the work of plans on workspaces, where it is not the real one. */
+  readonly planWork?: (rig: ControlRig) => PlanWork;
   readonly settings?: Partial<ControlSettings>;
   /** True: reconcile also runs by itself, as it does in production. Otherwise only when a test asks, which it can reason about. */
   readonly reconcilesByItself?: boolean;
@@ -48,6 +51,7 @@ export class ControlRig {
   readonly directory: string;
   readonly #settings: ControlSettings;
   readonly #reconcilesByItself: boolean;
+  readonly #planWork: RigOptions['planWork'];
   #isAskedToReconcile = false;
   /** What a round that nobody asked for waits for. */
   #rest = Promise.withResolvers<never>();
@@ -56,6 +60,7 @@ export class ControlRig {
     this.directory = directory;
     this.#settings = { ...defaultControlSettings, ...options.settings };
     this.#reconcilesByItself = options.reconcilesByItself ?? false;
+    this.#planWork = options.planWork;
   }
 
   static async open(options: RigOptions = {}): Promise<ControlRig> {
@@ -209,6 +214,7 @@ export class ControlRig {
   async close(): Promise<void> {
     await this.shutDown();
     await this.store.close();
+    await this.node.close();
     await rm(this.directory, { recursive: true, force: true });
   }
 
@@ -236,6 +242,7 @@ export class ControlRig {
       serverRun: newId('request'),
       deliver: (delivery) => this.deliver(delivery),
       archives: await KeptFiles.open(join(this.directory, 'backups')),
+      ...(this.#planWork && { planWork: line.planWork(this.#planWork(this)) }),
     });
     await this.control.open();
   }

@@ -3,8 +3,10 @@
  * store, node or clock any more, and nothing is answered. What it had sent to the node before goes on there, as it would.
  */
 import type { FaultPoints, Timers } from '../../src/base/index.ts';
+import type { PlanWork } from '../../src/control/plans/plan-work.ts';
 import type { NodeApi } from '../../src/protocol/index.ts';
 import type { Store } from '../../src/store/index.ts';
+import { aroundWorkspaces } from './fake-workspaces.ts';
 
 export class CrashLine {
   readonly #cut = new AbortController();
@@ -66,6 +68,10 @@ export class CrashLine {
       writeTree: (...given) => this.#pass(() => node.writeTree(...given)),
       watchFiles: (order, signal) => node.watchFiles(order, AbortSignal.any([signal, this.#cut.signal])),
       templates: node.templates,
+      workspaces: aroundWorkspaces(
+        async () => node.workspaces,
+        (_, call) => this.#pass(call),
+      ),
       startProcess: (...given) => this.#pass(() => node.startProcess(...given)),
       getProcess: (...given) => this.#pass(() => node.getProcess(...given)),
       listProcesses: (...given) => this.#pass(() => node.listProcesses(...given)),
@@ -107,6 +113,22 @@ export class CrashLine {
         follow: (order, signal) => node.terminals.follow(order, AbortSignal.any([signal, this.#cut.signal])),
       },
       watch: (signal) => node.watch(AbortSignal.any([signal, this.#cut.signal])),
+    };
+  }
+
+  planWork(work: PlanWork): PlanWork {
+    const { changes } = work;
+    return {
+      changes: {
+        collect: (...given) => this.#pass(() => changes.collect(...given)),
+        combine: (...given) => this.#pass(() => changes.combine(...given)),
+        // Part of a transaction, which is or is not there as a whole.
+        publish: (...given) => changes.publish(...given),
+        release: (...given) => this.#pass(() => changes.release(...given)),
+      },
+      drop: (...given) => this.#pass(() => work.drop(...given)),
+      treeOf: (...given) => this.#pass(() => work.treeOf(...given)),
+      runChecks: (...given) => this.#pass(() => work.runChecks(...given)),
     };
   }
 

@@ -13,6 +13,8 @@ import {
 } from '../../src/protocol/index.ts';
 import type { ControlPort } from '../../src/server/index.ts';
 import { fakeControlBranches } from './fake-control-branches.ts';
+import { fakeControlPlans } from './fake-control-plans.ts';
+import { fakeControlWorkspaces } from './fake-control-workspaces.ts';
 import { FakeControlFiles } from './fake-files.ts';
 import { fakeControlPorts } from './fake-ports.ts';
 import { noTemplateCalls } from './fake-templates.ts';
@@ -140,6 +142,13 @@ export class FakeControl implements ControlPort {
     note: (method, ...args) => this.#note(method, ...args),
     change: (sandboxId, change) => this.#change(sandboxId, change),
   });
+  readonly #workspaces = fakeControlWorkspaces({ note: (method, ...args) => this.#note(method, ...args) });
+  readonly fakePlans = fakeControlPlans((method, ...args) => this.#note(method, ...args));
+  readonly plans = this.fakePlans.plans;
+  readonly workspaces = this.#workspaces.workspaces;
+  readonly versions = this.#workspaces.versions;
+  readonly attachments = this.#workspaces.attachments;
+  readonly attachmentChanges = this.#workspaces.attachmentChanges;
   readonly pauses = this.#branches.pauses;
   readonly checkpoints = this.#branches.checkpoints;
   readonly restores = this.#branches.restores;

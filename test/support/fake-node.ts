@@ -17,6 +17,7 @@ import {
   type NodeEvent,
   type NodeInventory,
   type NodeSandbox,
+  type NodeWorkspaces,
   newId,
   PlatformError,
   type RunReport,
@@ -30,10 +31,12 @@ import { FakeProcesses } from './fake-processes.ts';
 import { FakeSessions } from './fake-sessions.ts';
 import { noTemplates } from './fake-templates.ts';
 import { FakeTerminals } from './fake-terminals.ts';
+import { aroundWorkspaces, type LocalWorkspaces, openLocalWorkspaces } from './fake-workspaces.ts';
 
 type Call =
-  | Exclude<keyof NodeApi, 'watch' | 'followProcess' | 'terminals' | 'branches' | 'templates'>
-  | keyof NodeBranches;
+  | Exclude<keyof NodeApi, 'watch' | 'followProcess' | 'terminals' | 'branches' | 'templates' | 'workspaces'>
+  | keyof NodeBranches
+  | `workspaces.${keyof NodeWorkspaces}`;
 
 /** What happens to the next call of a kind. */
 interface Mishap {
@@ -268,6 +271,25 @@ export class FakeNode implements NodeApi {
     call: (name, work) => this.#call(name, work),
   });
   readonly templates = noTemplates;
+  #local: Promise<LocalWorkspaces> | undefined;
+  readonly workspaces = aroundWorkspaces(
+    async () => (await this.#localWorkspaces()).workspaces,
+    (name, work) => this.#call(`workspaces.${name}`, work),
+  );
+
+  /** A directory of this machine that `collect` takes for the one at `path` in the sandbox. */
+  async checkout(sandboxId: SandboxId, path: string): Promise<string> {
+    return await (await this.#localWorkspaces()).checkout(sandboxId, path);
+  }
+
+  async close(): Promise<void> {
+    await (await this.#local)?.close();
+  }
+
+  #localWorkspaces(): Promise<LocalWorkspaces> {
+    this.#local ??= openLocalWorkspaces({ admitLife: ({ sandboxId }) => void this.#get(sandboxId) });
+    return this.#local;
+  }
 
   /** Files are not in this fake; a test puts what it needs in their place. */
   fileAction: NodeApi['fileAction'] = noFiles;

@@ -1,6 +1,7 @@
 /** Records for tests of what uses the store: whole and plausible, with what matters to the test given. */
 import { newId, noNetwork } from '../../src/protocol/index.ts';
 import type {
+  AttachmentRecord,
   EventRecord,
   ExposureRecord,
   KeyRecord,
@@ -8,6 +9,8 @@ import type {
   OperationRecord,
   SandboxRecord,
   WebhookRecord,
+  WorkspaceRecord,
+  WorkspaceVersionRecord,
 } from '../../src/store/index.ts';
 
 export function sandboxRecord(given: Partial<SandboxRecord> = {}): SandboxRecord {
@@ -125,6 +128,54 @@ export function exposureRecord(given: Partial<ExposureRecord> = {}): ExposureRec
     tokenHash: 'e'.repeat(64),
     createdAtMs: 1_900_000_000_000,
     createdBy: newId('key'),
+    ...given,
+  };
+}
+
+export function workspaceRecord(given: Partial<WorkspaceRecord> = {}): WorkspaceRecord {
+  return {
+    id: newId('workspace'),
+    teamId: newId('team'),
+    nodeId: newId('node'),
+    name: `workspace-${crypto.randomUUID()}`,
+    state: 'ready',
+    headNumber: 0,
+    headCommit: null,
+    version: 1,
+    createdAtMs: 1_900_000_000_000,
+    createdBy: newId('key'),
+    updatedAtMs: 1_900_000_000_000,
+    ...given,
+  };
+}
+
+export function versionRecord(given: Partial<WorkspaceVersionRecord> = {}): WorkspaceVersionRecord {
+  return {
+    workspaceId: newId('workspace'),
+    number: 1,
+    commit: 'c'.repeat(40),
+    kind: 'import',
+    summary: 'The first',
+    author: 'Somebody <somebody@example.com>',
+    sandboxId: null,
+    planId: null,
+    createdAtMs: 1_900_000_000_000,
+    createdBy: newId('key'),
+    ...given,
+  };
+}
+
+export function attachmentRecord(given: Partial<AttachmentRecord> = {}): AttachmentRecord {
+  return {
+    sandboxId: newId('sandbox'),
+    workspaceId: newId('workspace'),
+    teamId: newId('team'),
+    path: '/workspace',
+    baseNumber: 1,
+    baseCommit: 'c'.repeat(40),
+    baseline: null,
+    attachedAtMs: 1_900_000_000_000,
+    attachedBy: newId('key'),
     ...given,
   };
 }

@@ -2,6 +2,7 @@ import { collectPair, parseCores, parseCount, parseDurationOrNever, parseSize } 
 import type { AddCommand } from '../command-adder.ts';
 import { withIdempotencyKey } from '../command-adder.ts';
 import { collectRule, type NetworkOptions, networkOf, parseMode, ruleHelp } from '../network-options.ts';
+import { collectWorkspace, type WorkspaceWanted } from '../workspace-words.ts';
 
 interface Options extends NetworkOptions {
   readonly template?: string;
@@ -18,6 +19,7 @@ interface Options extends NetworkOptions {
   readonly expiresIn?: number | null;
   readonly get?: boolean;
   readonly newPrivileges: boolean;
+  readonly workspace?: readonly WorkspaceWanted[];
 }
 
 /** Prints the id and nothing else, so that it can be used in place: `atoll exec $(atoll create) -- id`. */
@@ -28,6 +30,7 @@ export const addCreate: AddCommand = (program, actions) => {
     .option('--get', 'if the name is taken, that sandbox is the answer')
     .option('--template <name>', 'what it starts from')
     .option('--checkpoint <id>', 'begin with its files; what is not given is as it has it')
+    .option('--workspace <name[:path][@version]>', 'in place from its first moment; repeatable', collectWorkspace)
     .option('-m, --metadata <key=value>', 'repeatable', collectPair)
     .option('-e, --env <name=value>', 'for every command in it; repeatable', collectPair)
     .option('--memory <size>', 'such as 512m, 2g', parseSize)
@@ -64,6 +67,7 @@ export const addCreate: AddCommand = (program, actions) => {
           ...(options.keepCheckpoints !== undefined && { keepCheckpoints: options.keepCheckpoints }),
           ...(!options.newPrivileges && { noNewPrivileges: true }),
           ...(network && { network }),
+          ...(options.workspace && { workspaces: [...options.workspace] }),
           ...call.conditions(),
         };
         const isGet = options.get === true && name !== undefined;

@@ -50,6 +50,7 @@ export interface CombineRequest {
   readonly contributions: readonly Contribution[];
   readonly author: CommitAuthor;
   readonly message: string;
+  /** `Atoll-Sandbox` is added to these for each contribution. */
   readonly trailers: readonly { readonly name: string; readonly value: string }[];
   readonly atMs: number;
   readonly hold: string;
@@ -90,6 +91,8 @@ export interface PublishRequest {
   readonly sandboxId: SandboxId | null;
   readonly planId: PlanId | null;
   readonly atMs: number;
+  /** Under which it is published, told in the event, so that a repeat after a crash finds it. */
+  readonly operationId?: string | null;
 }
 
 export interface WorkspaceChanges {

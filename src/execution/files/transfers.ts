@@ -109,7 +109,8 @@ export async function writeTree(
 }
 
 /** A request that is answered by a stream, up to its first frame; made again on another worker when one is lost before that. */
-async function openRead(
+/** A worker that has begun to answer; whoever asked gives it back. */
+export async function openRead(
   context: FileContext,
   request: { readonly path: string; readonly frame: (request: number) => Buffer },
 ): Promise<{ readonly held: Held; readonly answer: Exclude<RequestAnswer, { kind: 'fault' }> }> {

@@ -117,13 +117,13 @@ const text = (value: string) => Buffer.from(value, 'utf8');
 export const requestFrames = {
   stat: (request: number, options: { path: string; follow: boolean }) =>
     encodeFrame(types.stat, u32(request), u8(options.follow ? 1 : 0), text(options.path)),
-  read: (request: number, options: { path: string; offset: number; length: number | null }) =>
+  read: (request: number, options: { path: string | Uint8Array; offset: number; length: number | null }) =>
     encodeFrame(
       types.read,
       u32(request),
       u64(options.offset),
       options.length === null ? toTheEnd : u64(options.length),
-      text(options.path),
+      typeof options.path === 'string' ? text(options.path) : options.path,
     ),
   write: (
     request: number,

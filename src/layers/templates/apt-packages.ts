@@ -44,7 +44,7 @@ export interface ResolvedPackages {
 export class AptPackages {
   readonly #options: AptOptions;
   /** Guards our state and cache of apt, which takes locks of its own and would fail instead of waiting. Rank 3, alone. */
-  readonly #aptLock = new KeyedMutex<'apt'>();
+  readonly #aptLock = new KeyedMutex<'apt'>({ name: 'apt', rank: 3 });
 
   constructor(options: AptOptions) {
     this.#options = options;

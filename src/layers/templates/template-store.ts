@@ -38,7 +38,7 @@ export class TemplateStore {
   readonly #options: TemplateStoreOptions;
   readonly #faults: FaultPoints;
   /** Guards names, manifests and what is held: whoever resolves a name holds the template before a collection looks. Rank 3. */
-  readonly #lock = new KeyedMutex<'store'>();
+  readonly #lock = new KeyedMutex<'store'>({ name: 'template store', rank: 3 });
   readonly #held = new Map<string, number>();
 
   constructor(options: TemplateStoreOptions) {

@@ -1,5 +1,4 @@
 /** The file part of a node that is reached over HTTP. */
-import type { ClientRequest, IncomingMessage } from 'node:http';
 import type {
   FileActionKind,
   FileActionOrder,
@@ -17,140 +16,46 @@ import type {
   WriteTreeOrder,
   WrittenTree,
 } from '../../protocol/index.ts';
-import { lost, refusalOf, unreachable } from './call-failures.ts';
-import { factsHeader, packOrder, unpackFacts } from './file-wire.ts';
-import { bytesType, parseJson, readWhole } from './node-wire.ts';
-import { type NodeTarget, openCall, readLines } from './open-call.ts';
-
-interface Call {
-  readonly method: keyof NodeFiles;
-  readonly order: unknown;
-  readonly asksOnly: boolean;
-  readonly bytes?: AsyncIterable<Uint8Array>;
-  readonly signal?: AbortSignal | undefined;
-}
+import { type ByteCalls, ResponseBytes } from './byte-calls.ts';
+import { factsHeader, unpackFacts } from './file-wire.ts';
+import { readLines } from './open-call.ts';
 
 export class FileClient implements NodeFiles {
-  readonly #target: NodeTarget;
+  readonly #calls: ByteCalls;
 
-  constructor(target: NodeTarget) {
-    this.#target = target;
+  constructor(calls: ByteCalls) {
+    this.#calls = calls;
   }
 
   async fileAction<Kind extends FileActionKind>(order: FileActionOrder<Kind>): Promise<FileAnswers[Kind]> {
     const { kind }: { kind: FileActionKind } = order.action;
-    return await this.#json({ method: 'fileAction', order, asksOnly: kind === 'stat' || kind === 'list' });
+    return await this.#calls.json({ method: 'fileAction', order, asksOnly: kind === 'stat' || kind === 'list' });
   }
 
   fileChanges(order: FileChangesOrder): Promise<FileChanges> {
-    return this.#json({ method: 'fileChanges', order, asksOnly: true });
+    return this.#calls.json({ method: 'fileChanges', order, asksOnly: true });
   }
 
   async readFile(order: ReadFileOrder, signal?: AbortSignal): Promise<FileContent> {
-    const response = await this.#send({ method: 'readFile', order, asksOnly: true, signal });
+    const response = await this.#calls.send({ method: 'readFile', order, asksOnly: true, signal });
     const facts = unpackFacts<Omit<FileContent, 'bytes'>>(response.headers[factsHeader]);
     return { ...facts, bytes: new ResponseBytes(response) };
   }
 
   writeFile(order: WriteFileOrder, bytes: AsyncIterable<Uint8Array>, signal?: AbortSignal): Promise<FileEntry> {
-    return this.#json({ method: 'writeFile', order, asksOnly: false, bytes, signal });
+    return this.#calls.json({ method: 'writeFile', order, asksOnly: false, bytes, signal });
   }
 
   async readTree(order: ReadTreeOrder, signal?: AbortSignal): Promise<{ readonly bytes: AsyncIterable<Uint8Array> }> {
-    const response = await this.#send({ method: 'readTree', order, asksOnly: true, signal });
+    const response = await this.#calls.send({ method: 'readTree', order, asksOnly: true, signal });
     return { bytes: new ResponseBytes(response) };
   }
 
   writeTree(order: WriteTreeOrder, tar: AsyncIterable<Uint8Array>, signal?: AbortSignal): Promise<WrittenTree> {
-    return this.#json({ method: 'writeTree', order, asksOnly: false, bytes: tar, signal });
+    return this.#calls.json({ method: 'writeTree', order, asksOnly: false, bytes: tar, signal });
   }
 
   async *watchFiles(order: WatchFilesOrder, signal: AbortSignal): AsyncGenerator<FileEvent, void> {
-    yield* readLines<FileEvent>(this.#send({ method: 'watchFiles', order, asksOnly: true, signal }), signal);
-  }
-
-  async #json<Result>(call: Call): Promise<Result> {
-    const response = await this.#send(call);
-    try {
-      return (parseJson(await readWhole(response)) as { result: Result }).result;
-    } catch (error) {
-      throw lost(call, error);
-    }
-  }
-
-  /** Resolves with the head of an answer that is not a refusal. The answer may come before all bytes are sent. */
-  async #send(call: Call): Promise<IncomingMessage> {
-    call.signal?.throwIfAborted();
-    let failure: unknown;
-    const { outgoing, answered } = openCall(this.#target, {
-      ...call,
-      headers: { 'content-type': bytesType },
-      ownFailure: () => (call.signal?.aborted ? call.signal.reason : failure),
-    });
-    outgoing.write(packOrder(call.order));
-    const isOver = { value: false };
-    const sending = sendAll(outgoing, call.bytes, isOver).catch((error: unknown) => {
-      // What the caller gave failed: the order is taken back by cutting it off.
-      failure = error;
-      outgoing.destroy(new Error('The bytes to send failed.'));
-    });
-    const response = await answered.finally(() => {
-      isOver.value = true;
-    });
-    if (response.statusCode === 200) return response;
-    const refusal = await refusalOf(call, response);
-    outgoing.destroy();
-    await sending;
-    throw refusal;
-  }
-}
-
-async function sendAll(
-  outgoing: ClientRequest,
-  bytes: AsyncIterable<Uint8Array> | undefined,
-  isOver: { readonly value: boolean },
-): Promise<void> {
-  for await (const chunk of bytes ?? []) {
-    if (isOver.value || outgoing.destroyed) return;
-    if (outgoing.write(chunk)) continue;
-    const { promise, resolve } = Promise.withResolvers<void>();
-    outgoing.once('drain', resolve);
-    outgoing.once('close', resolve);
-    const onResponse = () => resolve();
-    outgoing.once('response', onResponse);
-    await promise;
-    outgoing.off('drain', resolve);
-    outgoing.off('close', resolve);
-    outgoing.off('response', onResponse);
-  }
-  outgoing.end();
-}
-
-/** A body whose reader may never come: `return` ends the connection also before the first byte is asked for. */
-class ResponseBytes implements AsyncIterableIterator<Uint8Array> {
-  readonly #response: IncomingMessage;
-  readonly #chunks: AsyncIterator<Buffer>;
-
-  constructor(response: IncomingMessage) {
-    this.#response = response;
-    this.#chunks = (response as AsyncIterable<Buffer>)[Symbol.asyncIterator]();
-  }
-
-  [Symbol.asyncIterator](): this {
-    return this;
-  }
-
-  async next(): Promise<IteratorResult<Uint8Array, undefined>> {
-    try {
-      const item = await this.#chunks.next();
-      return item.done ? { done: true, value: undefined } : { done: false, value: item.value };
-    } catch (error) {
-      throw unreachable(error);
-    }
-  }
-
-  async return(): Promise<IteratorResult<Uint8Array, undefined>> {
-    this.#response.destroy();
-    return { done: true, value: undefined };
+    yield* readLines<FileEvent>(this.#calls.send({ method: 'watchFiles', order, asksOnly: true, signal }), signal);
   }
 }

@@ -17,8 +17,10 @@ import {
 } from './file-wire.ts';
 import { bytesType, errorBodyOf, heartbeatMs } from './node-wire.ts';
 import { drained, parseOrder, sendResult } from './serve-call.ts';
+import { answersWithBytes, workspaceCalls } from './workspace-server.ts';
 
 export const fileMethods: ReadonlySet<string> = new Set([
+  ...Object.keys(workspaceCalls),
   'fileAction',
   'fileChanges',
   'readFile',
@@ -77,8 +79,11 @@ export class FileServer {
         return sendResult(response, await this.#node.writeTree(parseOrder(treeOrder, order), rest, signal));
       case 'watchFiles':
         return await this.#watch(this.#node.watchFiles(parseOrder(watchFilesOrder, order), signal), response);
-      default:
-        throw new PlatformError('route_not_found', `A node knows no "${method}".`);
+      default: {
+        const result = await workspaceCalls[method]?.(this.#node.workspaces, call);
+        if (answersWithBytes(method, result)) return await sendBytes(response, result.bytes, {});
+        return sendResult(response, result);
+      }
     }
   }
 

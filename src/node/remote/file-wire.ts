@@ -8,7 +8,8 @@ import { lifeOrder } from '../order-schemas.ts';
 import { parseJson } from './node-wire.ts';
 
 export const factsHeader = 'atoll-facts';
-const orderMaxBytes = 64 * 1024;
+/** Of an order about files or workspaces, a commit's message included. */
+const orderMaxBytes = 2 * 1024 * 1024;
 const lengthBytes = 4;
 
 const count = z.int().nonnegative();

@@ -16,6 +16,7 @@ import type {
   NodeEvent,
   NodeInventory,
   NodeSandbox,
+  NodeWorkspaces,
   RunReport,
   SandboxId,
   SandboxLoad,
@@ -23,6 +24,7 @@ import type {
   StopSandboxOrder,
 } from '../../protocol/index.ts';
 import { branchClient } from './branch-client.ts';
+import { ByteCalls } from './byte-calls.ts';
 import { lost, refusalOf } from './call-failures.ts';
 import { FileClient } from './file-client.ts';
 import { bytesType, jsonType, packExecCall, parseJson, readWhole, unpackOutcome } from './node-wire.ts';
@@ -32,6 +34,7 @@ import { type NodeCalls, processClient } from './process-client.ts';
 import { sessionClient } from './session-client.ts';
 import { templateClient } from './template-client.ts';
 import { terminalClient } from './terminal-client.ts';
+import { workspaceClient } from './workspace-client.ts';
 
 /** An abort can overtake the exec it is meant for; it is sent again until the exec is found or over. */
 const abortPauseMs = 20;
@@ -67,6 +70,7 @@ export class NodeClient implements NodeApi {
   readonly terminals = terminalClient(this.#calls);
   readonly branches = branchClient(this.#calls);
   readonly templates = templateClient(this.#calls);
+  readonly workspaces: NodeWorkspaces;
   readonly #sessions = sessionClient({
     ask: (method, order) => this.#ask(method, order),
     order: (method, order) => this.#order(method, order),
@@ -75,7 +79,9 @@ export class NodeClient implements NodeApi {
 
   constructor(options: NodeClientOptions) {
     this.#target = { url: options.url.replace(/\/+$/, ''), token: options.token, agent: this.#agent };
-    this.#files = new FileClient(this.#target);
+    const byteCalls = new ByteCalls(this.#target);
+    this.#files = new FileClient(byteCalls);
+    this.workspaces = workspaceClient(byteCalls);
     this.#ports = new PortClient(this.#target);
   }
 

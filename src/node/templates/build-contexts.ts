@@ -11,7 +11,7 @@ const contextsLimit = 16;
 export class BuildContexts {
   readonly #directory: string;
   /** Guards one archive. Rank 3, alone. */
-  readonly #lock = new KeyedMutex<ContextId>();
+  readonly #lock = new KeyedMutex<ContextId>({ name: 'build context', rank: 3 });
   readonly #known = new Set<ContextId>();
 
   constructor(directory: string) {

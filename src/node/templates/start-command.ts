@@ -18,7 +18,7 @@ type Calls = Pick<NodeApi, 'startProcess' | 'getProcess' | 'probePort' | 'exec'>
 /** Refuses with `template_start_failed`; the life is the caller's to end then. */
 export async function runStartCommand(record: NodeRecord, calls: Calls): Promise<void> {
   const start = record.template?.start ?? null;
-  if (start === null) return;
+  if (start === null || record.mark.isHidden) return;
   const life = { sandboxId: record.mark.sandboxId, generation: record.generation };
   const leaseToken = record.settings.leaseHeld ? record.settings.leaseToken : null;
   const order = {

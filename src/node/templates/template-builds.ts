@@ -58,7 +58,7 @@ export class TemplateBuilds {
   readonly #log: Logger;
   readonly #running = new Map<BuildId, Running>();
   /** Guards the beginning of builds. Rank 3, alone. */
-  readonly #beginLock = new KeyedMutex<'begin'>();
+  readonly #beginLock = new KeyedMutex<'begin'>({ name: 'beginning of builds', rank: 3 });
 
   constructor(options: { readonly directory: string; readonly clock: Clock; readonly log: Logger }) {
     this.#directory = options.directory;

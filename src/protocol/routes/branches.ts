@@ -106,7 +106,7 @@ export const deleteCheckpoint = defineRoute({
   body: none,
   result: none,
   status: 204,
-  errors: ['checkpoint_not_found', 'node_unavailable', 'outcome_unknown'],
+  errors: ['checkpoint_not_found', 'plan_busy', 'node_unavailable', 'outcome_unknown'],
 });
 
 export const restoreSandbox = defineRoute({

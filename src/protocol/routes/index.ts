@@ -1,10 +1,12 @@
 /** Every route, by name: what the server binds, the documents describe and the SDK calls. */
+import * as attachments from './attachments.ts';
 import * as backups from './backups.ts';
 import * as branches from './branches.ts';
 import * as events from './events.ts';
 import * as exec from './exec.ts';
 import * as files from './files.ts';
 import * as leases from './leases.ts';
+import * as plans from './plans.ts';
 import * as ports from './ports.ts';
 import * as processes from './processes.ts';
 import * as sandboxes from './sandboxes.ts';
@@ -12,6 +14,7 @@ import * as sessions from './sessions.ts';
 import * as templates from './templates.ts';
 import * as terminals from './terminals.ts';
 import * as who from './who.ts';
+import * as workspaces from './workspaces.ts';
 
 export const routes = {
   createSandbox: sandboxes.createSandbox,
@@ -38,6 +41,45 @@ export const routes = {
   downloadBackup: backups.downloadBackup,
   restoreBackup: backups.restoreBackup,
   deleteBackup: backups.deleteBackup,
+  createPlan: plans.createPlan,
+  listPlans: plans.listPlans,
+  getPlan: plans.getPlan,
+  getPlanStatus: plans.getPlanStatus,
+  addPlanMember: plans.addPlanMember,
+  removePlanMember: plans.removePlanMember,
+  commitPlan: plans.commitPlan,
+  getPlanCommit: plans.getPlanCommit,
+  listPlanCommits: plans.listPlanCommits,
+  revertPlan: plans.revertPlan,
+  rollBackPlan: plans.rollBackPlan,
+  createPlanCheckpoint: plans.createPlanCheckpoint,
+  listPlanCheckpoints: plans.listPlanCheckpoints,
+  deletePlanCheckpoint: plans.deletePlanCheckpoint,
+  restorePlan: plans.restorePlan,
+  recoverPlans: plans.recoverPlans,
+  deletePlan: plans.deletePlan,
+  createWorkspace: workspaces.createWorkspace,
+  listWorkspaces: workspaces.listWorkspaces,
+  getWorkspace: workspaces.getWorkspace,
+  deleteWorkspace: workspaces.deleteWorkspace,
+  importWorkspace: workspaces.importWorkspace,
+  importWorkspaceRemote: workspaces.importWorkspaceRemote,
+  exportWorkspace: workspaces.exportWorkspace,
+  pushWorkspace: workspaces.pushWorkspace,
+  listWorkspaceVersions: workspaces.listWorkspaceVersions,
+  getWorkspaceVersion: workspaces.getWorkspaceVersion,
+  diffWorkspace: workspaces.diffWorkspace,
+  patchWorkspace: workspaces.patchWorkspace,
+  readWorkspaceBlob: workspaces.readWorkspaceBlob,
+  revertWorkspace: workspaces.revertWorkspace,
+  listAttachments: attachments.listAttachments,
+  attachWorkspace: attachments.attachWorkspace,
+  detachWorkspace: attachments.detachWorkspace,
+  diffAttachment: attachments.diffAttachment,
+  patchAttachment: attachments.patchAttachment,
+  commitAttachment: attachments.commitAttachment,
+  updateAttachment: attachments.updateAttachment,
+  dropAttachment: attachments.dropAttachment,
   exec: exec.execCommand,
   startProcess: processes.startProcess,
   listProcesses: processes.listProcesses,

@@ -5,6 +5,7 @@ import { networkPolicy } from '../network.ts';
 import { defineRoute } from '../route.ts';
 import { stateKinds } from '../sandbox-state.ts';
 import { cursor, instant, limits, metadataMap, metadataPatch, none, pageLimit, text } from '../schemas.ts';
+import { attachWanted, workspaceLimits } from './workspaces.ts';
 
 export const sandboxParams = z.object({ sandboxId: idSchema('sandbox') });
 
@@ -84,6 +85,8 @@ export const createSandbox = defineRoute({
     autoResume: z.boolean().default(false),
     keepCheckpoints: keepCheckpoints.default(null),
     noNewPrivileges: z.boolean().optional(),
+    /** In place when it is there, each as a checkout in which git works. */
+    workspaces: z.array(attachWanted).max(workspaceLimits.attachments).default([]),
     /** Default: the checkpoint's, or the server's, which is `full` unless its operator has set another. */
     network: networkPolicy.optional(),
   }),
@@ -103,6 +106,9 @@ export const createSandbox = defineRoute({
     'outcome_unknown',
     'isolation_failed',
     'network_unavailable',
+    'workspace_not_found',
+    'workspace_wrong_state',
+    'file_exists',
   ],
 });
 
@@ -242,6 +248,7 @@ export const deleteSandbox = defineRoute({
   status: 204,
   errors: [
     'sandbox_not_found',
+    'plan_busy',
     'stale_generation',
     'version_mismatch',
     'lease_held',

@@ -1,19 +1,25 @@
 import type { CheckpointId, TeamId } from '../../protocol/index.ts';
-import type { CheckpointFilter, CheckpointRecord, CheckpointTable } from '../checkpoint-records.ts';
+import type {
+  CheckpointAttachment,
+  CheckpointFilter,
+  CheckpointRecord,
+  CheckpointTable,
+} from '../checkpoint-records.ts';
 import type { Scope, Value } from './connection.ts';
-import { parseNetwork, parseSpec, parseTextMap } from './json-columns.ts';
+import { parseItems, parseNetwork, parseSpec, parseTextMap } from './json-columns.ts';
 import type { RowReader, RowShape } from './readable.ts';
 
 /** A row is the record but for what SQLite has as a number or as JSON. */
-interface CheckpointRow extends Omit<CheckpointRecord, 'isHidden' | 'spec' | 'network' | 'metadata'> {
+interface CheckpointRow extends Omit<CheckpointRecord, 'isHidden' | 'spec' | 'network' | 'metadata' | 'attachments'> {
   readonly isHidden: number;
   readonly spec: string;
   readonly network: string;
   readonly metadata: string;
+  readonly attachments: string;
 }
 
 const selectSql = `SELECT id, team_id AS teamId, node_id AS nodeId, sandbox_id AS sandboxId, name, state, is_hidden AS isHidden,
-  generation, spec, network, metadata, size_bytes AS sizeBytes, frozen_ms AS frozenMs, created_at_ms AS createdAtMs,
+  generation, spec, network, metadata, attachments, size_bytes AS sizeBytes, frozen_ms AS frozenMs, created_at_ms AS createdAtMs,
   created_by AS createdBy, expires_at_ms AS expiresAtMs FROM checkpoints`;
 
 export class SqliteCheckpoints implements CheckpointTable {
@@ -60,7 +66,8 @@ export class SqliteCheckpoints implements CheckpointTable {
   async put(record: CheckpointRecord): Promise<void> {
     this.#scope.run(
       `INSERT OR REPLACE INTO checkpoints (id, team_id, node_id, sandbox_id, name, state, is_hidden, generation, spec, network,
-        metadata, size_bytes, frozen_ms, created_at_ms, created_by, expires_at_ms) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`,
+        metadata, attachments, size_bytes, frozen_ms, created_at_ms, created_by, expires_at_ms)
+        VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`,
       record.id,
       record.teamId,
       record.nodeId,
@@ -72,6 +79,7 @@ export class SqliteCheckpoints implements CheckpointTable {
       JSON.stringify(record.spec),
       JSON.stringify(record.network),
       JSON.stringify(record.metadata),
+      JSON.stringify(record.attachments),
       record.sizeBytes,
       record.frozenMs,
       record.createdAtMs,
@@ -95,6 +103,7 @@ const shape: RowShape<CheckpointRow, CheckpointRecord> = {
       spec: parseSpec(row.spec),
       network: parseNetwork(row.network),
       metadata: parseTextMap(row.metadata),
+      attachments: parseItems(row.attachments) as unknown as readonly CheckpointAttachment[],
     }),
 };
 

@@ -12,7 +12,7 @@
  *    of its batch wrote. If the commit fails, the whole batch hears that, and nothing of it is kept.
  *  - Between two batches the event loop takes a turn.
  */
-import type { FaultPoints } from '../../base/index.ts';
+import { askFor, type FaultPoints, whileHeld } from '../../base/index.ts';
 import { PlatformError } from '../../protocol/index.ts';
 import { type Connection, Scope } from './connection.ts';
 import { settleInTurn } from './settle-in-turn.ts';
@@ -22,6 +22,9 @@ const queueMax = 10_000;
 const batchMax = 256;
 /** A batch takes no further work after this long, so that others get their turn. */
 const batchMaxMs = 10;
+
+/** Ranks last: nothing is taken inside. */
+const storeLock = { name: 'store transaction', rank: 9 };
 
 export type Work<Result> = (scope: Scope) => Promise<Result>;
 
@@ -103,7 +106,7 @@ export class GroupCommit {
     const scope = new Scope(this.#connection);
     this.#connection.command('SAVEPOINT work');
     try {
-      const result = await settleInTurn(() => work(scope));
+      const result = await whileHeld(askFor(storeLock, 'store'), () => settleInTurn(() => work(scope)));
       if (scope.failure !== undefined) throw scope.failure; // The work may have caught it; its writes are not whole.
       this.#connection.command('RELEASE work');
       return { kind: 'done', result };

@@ -16,6 +16,12 @@ export function parseTexts(text: string): readonly string[] {
   return value;
 }
 
+export function parseItems(text: string): readonly Fields[] {
+  const value = parseFrozen(text);
+  if (!Array.isArray(value) || !value.every(isFields)) throw new TypeError('Not a JSON array of objects.');
+  return value;
+}
+
 export function parseTextMap(text: string): Readonly<Record<string, string>> {
   const value: unknown = JSON.parse(text);
   if (!isFields(value) || !isTextMap(value)) throw new TypeError('Not a JSON object of texts.');

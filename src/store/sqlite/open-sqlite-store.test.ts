@@ -76,7 +76,9 @@ test('sandboxes of a database from before networks were chosen have none', async
   await store.transact(({ sandboxes }) => sandboxes.insert(record));
   await store.close();
   using database = new DatabaseSync(path);
-  database.exec(`DROP TABLE exposures; DROP TABLE checkpoints; DROP TABLE backups;
+  database.exec(`DROP TABLE plan_members; DROP TABLE plans; DROP TABLE plan_commits; DROP TABLE plan_checkpoints;
+    DROP TABLE attach_cache; DROP TABLE attachments; DROP TABLE workspace_versions; DROP TABLE workspaces;
+    DROP TABLE exposures; DROP TABLE checkpoints; DROP TABLE backups;
     ALTER TABLE teams DROP COLUMN disk_bytes; ALTER TABLE sandboxes DROP COLUMN on_expiry;
     ALTER TABLE sandboxes DROP COLUMN auto_resume; ALTER TABLE sandboxes DROP COLUMN keep_checkpoints;
     ALTER TABLE sandboxes DROP COLUMN network; PRAGMA user_version = 1`);

@@ -11,11 +11,13 @@ import { GroupCommit } from './group-commit.ts';
 import { SqliteHistory } from './history.ts';
 import { SqliteLeases } from './leases.ts';
 import { SqliteOperations } from './operations.ts';
+import { SqlitePlans } from './plans.ts';
 import { type OnUnreadable, RowReader } from './readable.ts';
 import { SqliteSandboxes } from './sandboxes.ts';
 import { SnapshotReads } from './snapshot-reads.ts';
 import { SqliteWebhooks } from './webhooks.ts';
 import { SqliteKeys, SqliteTeams, SqliteUsers } from './who.ts';
+import { SqliteWorkspaces } from './workspaces.ts';
 
 export interface SqliteStoreParts {
   readonly writer: Connection;
@@ -78,6 +80,8 @@ export class SqliteStore implements Store {
       exposures: new SqliteExposures(scope),
       checkpoints: new SqliteCheckpoints(scope, rows),
       backups: new SqliteBackups(scope),
+      plans: new SqlitePlans(scope, rows),
+      workspaces: new SqliteWorkspaces(scope, rows),
     };
   }
 }

@@ -6,10 +6,12 @@ import { firstTables } from './0001-first-tables.ts';
 import { network } from './0002-network.ts';
 import { exposures } from './0003-exposures.ts';
 import { branches } from './0004-branches.ts';
+import { workspaces } from './0005-workspaces.ts';
+import { plans } from './0006-plans.ts';
 
 export interface Migration {
   readonly version: number;
   readonly statements: readonly string[];
 }
 
-export const migrations: readonly Migration[] = [firstTables, network, exposures, branches];
+export const migrations: readonly Migration[] = [firstTables, network, exposures, branches, workspaces, plans];

@@ -1,0 +1,64 @@
+/** How much one version of a workspace may hold, and what its names may be. */
+import { PlatformError } from '../../protocol/index.ts';
+import { nameBytes, nameText } from './git-program.ts';
+
+export interface WorkspaceLimits {
+  /** Files and links of one version. */
+  readonly files: number;
+  /** Bytes of all of them together. */
+  readonly totalBytes: number;
+  readonly fileBytes: number;
+  /** Of a bundle, an archive or what a remote sends. */
+  readonly incomingBytes: number;
+  /** Commits that a checkout's own history has; older ones are left out and git there calls it shallow. */
+  readonly checkoutCommits: number;
+  /** Entries below the path of a checkout, those that are ignored or belong to its `.git` too. */
+  readonly collectEntries: number;
+  /** The longest that one git may take which works on content. */
+  readonly gitMs: number;
+}
+
+export const defaultWorkspaceLimits: WorkspaceLimits = {
+  files: 200_000,
+  totalBytes: 8 * 1024 ** 3,
+  fileBytes: 1024 ** 3,
+  incomingBytes: 4 * 1024 ** 3,
+  checkoutCommits: 1_000,
+  collectEntries: 1_000_000,
+  gitMs: 10 * 60_000,
+};
+
+const pathMaxBytes = 4_000;
+const partMaxBytes = 255;
+const shownPaths = 10;
+/** Characters that HFS+ leaves out when it compares names. */
+const ignoredCharacters = /[\u200c-\u200f\u202a-\u202e\u206a-\u206f\ufeff]/g;
+
+/** Whether a path, in bytes as latin1, leads nowhere but to a file of its own below a checkout, on every system that may check it out. */
+export function isSafePath(path: string): boolean {
+  if (path === '' || path.length > pathMaxBytes || path.includes('\0')) return false;
+  return path.split('/').every(isSafePart);
+}
+
+function isSafePart(part: string): boolean {
+  if (part === '' || part === '.' || part === '..' || part.length > partMaxBytes) return false;
+  // Most names are plain; the rest of the question is for those that could be read as .git.
+  if (/^[A-Za-z0-9_-][A-Za-z0-9_.-]*$/.test(part) && !/^git~/i.test(part)) return true;
+  const folded = nameBytes(part).toString('utf8').replaceAll(ignoredCharacters, '').toLowerCase();
+  // NTFS cuts trailing dots and spaces, reads what follows a colon as a stream, and knows .git as git~1. A backslash separates there.
+  const pieces = folded.split('\\').map((piece) => piece.replace(/:.*$/s, '').replace(/[. ]+$/, ''));
+  return pieces.every((piece) => piece !== '.git' && piece !== 'git~1' && !(piece === '' && part.includes('\\')));
+}
+
+export function isGitPart(part: string): boolean {
+  return part.toLowerCase() === '.git';
+}
+
+export function unsafe(what: string, paths: readonly string[] = [], cause?: unknown): PlatformError {
+  const shown = paths.slice(0, shownPaths).map((path) => JSON.stringify(nameText(path)));
+  const named = shown.length === 0 ? '' : `: ${shown.join(', ')}`;
+  return new PlatformError('workspace_unsafe', `The content has ${what}${named}. Nothing of it is kept.`, {
+    details: { paths: paths.slice(0, 100).map(nameText) },
+    ...(cause !== undefined && { cause }),
+  });
+}
