@@ -1,5 +1,17 @@
 /** The checkout of a person or agent, and the one sandbox that belongs to it. Client code: it knows the SDK and nothing of a server. */
 export {
+  type ApplyOptions,
+  type ApplyResult,
+  applyPlan,
+  applyStatus,
+  type PlanTarget,
+  rememberedPlaces,
+  rememberPlace,
+  type TargetPlace,
+  type TargetResult,
+  undoLast,
+} from './apply/index.ts';
+export {
   backgroundOf,
   checkBackgroundName,
   findBackground,

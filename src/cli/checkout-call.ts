@@ -2,6 +2,7 @@
 import { homedir, userInfo } from 'node:os';
 import { join } from 'node:path';
 import {
+  type ApplyOptions,
   Cache,
   CheckoutResolver,
   type CycleOptions,
@@ -141,4 +142,20 @@ function tellLock(call: CommandCall, owner: LockOwner | undefined): void {
   if (call.isJson) return;
   const who = owner === undefined ? 'another atoll' : `${owner.command} (pid ${owner.pid})`;
   say(call, `Waiting for ${who}, which makes a sandbox.`);
+}
+
+/** For what was applied to this machine and what takes it back. */
+export function applyOptions(call: CommandCall<{ readonly wait?: number }>): ApplyOptions {
+  const { io } = call;
+  return {
+    stateDirectory: stateDirectory(call),
+    env: io.env,
+    nowMs: () => io.nowMs(),
+    command: `atoll ${call.commandName}`,
+    ...(call.options.wait !== undefined && { waitMs: call.options.wait }),
+    onWait: (owner) => {
+      if (!call.isJson)
+        say(call, `Waiting for ${owner === undefined ? 'another atoll' : `${owner.command} (pid ${owner.pid})`}.`);
+    },
+  };
 }

@@ -1,5 +1,6 @@
 /** Brings a committed plan into the user's own repositories and directories, all or nothing, and takes it back. */
 export { type ApplyPlanOptions, applyPlan, type PlanApplication } from './apply-plan.ts';
+export { rememberedPlaces, rememberPlace } from './places.ts';
 export type {
   AppliedPlan,
   ApplyResult,
