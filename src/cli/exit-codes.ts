@@ -137,6 +137,8 @@ export const exitCodeOf: Readonly<Record<ErrorCode, number>> = {
   sync_failed: exitCodes.notNow,
   sync_limit_exceeded: exitCodes.refused,
   sync_unsafe: exitCodes.refused,
+  undo_nothing: exitCodes.notFound,
+  undo_refused: exitCodes.conflict,
   workspace_not_found: exitCodes.notFound,
   workspace_wrong_state: exitCodes.conflict,
   workspace_moved: exitCodes.conflict,

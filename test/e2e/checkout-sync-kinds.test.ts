@@ -49,7 +49,7 @@ test('P100, P106: no git inside is refused, a lost .git is healed with its files
   await using rig = await CheckoutRig.make(platform);
   await rig.write({ a: 'a\n' });
   const head = await rig.commit('first');
-  const hide = `#!/bin/sh\ncase " $* " in *" index-pack "*) head -c 50 >/dev/null; exit 128;; esac\nexec /usr/bin/git "$@"\n`;
+  const hide = `#!/bin/sh\ncase " $* " in *" index-pack "*|*" unpack-objects "*) head -c 50 >/dev/null; exit 128;; esac\nexec /usr/bin/git "$@"\n`;
   await rig.sandbox.files.write('/usr/local/bin/git', hide, { mode: 0o755 });
   await expect(rig.push()).rejects.toMatchObject({ code: 'sync_failed' });
   expect(await rig.inside('ls')).toBe('');

@@ -205,7 +205,7 @@ test('an edit that comes while a pull is applied takes the whole pull back', asy
 });
 
 const hostileTree = (entry: string) => `
-set -e; D=$(ls -d /var/lib/atoll-sync/*); export GIT_DIR=$D/sync.git
+set -e; D=$(ls -d /var/lib/atoll-sync/*); : > $D/indexed; export GIT_DIR=$D/sync.git
 B=$(echo evil | git hash-object -w --stdin)
 ${entry}
 `;

@@ -2,26 +2,22 @@
 import { execFileSync } from 'node:child_process';
 import { mkdirSync, readdirSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { afterEach, expect } from 'vitest';
+import { expect } from 'vitest';
 import { ApplyRig, runGit, stateOf, treeOf } from '../support/apply-rig.ts';
 import { requires, testWith } from '../support/requires.ts';
 
 const test = testWith(requires.root);
-const mounted: string[] = [];
-afterEach(() => {
-  for (const path of mounted.splice(0).reverse()) execFileSync('umount', ['-l', path]);
-});
-
-function mountAt(path: string, ...words: readonly string[]): void {
+/** Unmounted before the rig's folder is removed. */
+function mountAt(path: string, ...words: readonly string[]): Disposable {
   mkdirSync(path, { recursive: true });
   execFileSync('mount', [...words, path]);
-  mounted.push(path);
+  return { [Symbol.dispose]: () => execFileSync('umount', ['-l', path]) };
 }
 
 test('C26: a disk without room, or that cannot be written, is found while preparing; the other targets are as they were', async () => {
   using rig = new ApplyRig();
   const small = join(rig.directory, 'small');
-  mountAt(small, '-t', 'tmpfs', '-o', 'size=1m', 'tmpfs');
+  using _mount = mountAt(small, '-t', 'tmpfs', '-o', 'size=1m', 'tmpfs');
   const one = rig.repository('one', { a: '1\n' });
   const full = rig.repository('small/repo', { a: '1\n' });
   const plain = rig.folder('small/plain', { a: '1\n' });
@@ -55,7 +51,7 @@ test('C26: a disk without room, or that cannot be written, is found while prepar
 test('C35: a disk that fills after the decision leaves it in doubt; when there is room the next command goes on', async () => {
   using rig = new ApplyRig();
   const small = join(rig.directory, 'small');
-  mountAt(small, '-t', 'tmpfs', '-o', 'nr_inodes=200', 'tmpfs');
+  using _mount = mountAt(small, '-t', 'tmpfs', '-o', 'nr_inodes=200', 'tmpfs');
   const one = rig.repository('one', { a: '1\n' });
   const full = rig.repository('small/repo', { a: '1\n' });
   const fillers = join(small, 'fillers');
@@ -90,7 +86,7 @@ test('C39: a change below a mount inside of a target is refused by name; a mount
   const one = rig.repository('one', { a: '1\n', 'd/b': '1\n' });
   const result = rig.result(one, { a: '2\n', 'd/b': '2\n' });
   const elsewhere = rig.folder('elsewhere', { b: '1\n' });
-  mountAt(join(one, 'd'), '--bind', elsewhere);
+  using _mount = mountAt(join(one, 'd'), '--bind', elsewhere);
   const before = treeOf(one);
   const refused = await rig.apply([result]);
   expect(refused).toMatchObject({

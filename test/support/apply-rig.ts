@@ -118,11 +118,11 @@ export class ApplyRig implements Disposable {
   #nowMs = 1_800_000_000_000;
 
   /** A repository of the user's with one commit. */
-  repository(name: string, files: Files): string {
+  repository(name: string, files: Files, message?: string): string {
     const root = join(this.directory, name);
     mkdirSync(root, { recursive: true });
     runGit(root, 'init', '-q', '-b', 'main');
-    this.commit(root, files);
+    this.commit(root, files, message);
     return root;
   }
 
@@ -150,7 +150,7 @@ export class ApplyRig implements Disposable {
 
   /** A workspace of its own history. */
   foreignResult(before: Files, files: Files, place: TargetPlace, name: string): RigTarget {
-    const source = this.repository(`workspace-${name}-${this.tick()}`, before);
+    const source = this.repository(`workspace-${name}-${this.tick()}`, before, 'of a history of its own');
     return this.next({ source, workspace: name, place, base: '', commit: runGit(source, 'rev-parse', 'HEAD') }, files);
   }
 

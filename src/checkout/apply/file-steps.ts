@@ -6,13 +6,12 @@
  *   `n`      what is new; gone when it is in its place
  *   `n.old`  what was there
  */
-import { chmod, link, lstat, mkdir, readdir, rename, rmdir, unlink } from 'node:fs/promises';
+import { mkdirSync, unlinkSync } from 'node:fs';
+import { chmod, mkdir, readdir, rmdir } from 'node:fs/promises';
 import { join } from 'node:path';
-import { assert } from '../../base/index.ts';
+import { hasRealParents, isSameFile, moveAway, putIn } from '../sync/apply-step.ts';
 import type { Checkout } from '../sync/checkout.ts';
-import { diskPath, findOnDisk, isEntry, isOnDisk, parentsOf, stampOf } from '../sync/disk-entries.ts';
-import type { TreeEntry } from '../sync/trees.ts';
-import { isSameFile } from './git-locks.ts';
+import { diskPath, find, isEntry, isErrno, parentsOf } from '../sync/disk-entries.ts';
 import type { DirectoryStep, FileStep, JournalTarget } from './journal.ts';
 
 export interface StepHooks {
@@ -31,12 +30,12 @@ export async function stepForward(
   for (const [index, step] of steps.entries()) {
     if (index === firstWrite) await changeFolders(checkout, removes, makes);
     await hooks.beforeStep();
-    if (!(await doStep(checkout, target, index))) return step.name;
+    if (!doStep(checkout, target, index)) return step.name;
   }
   if (firstWrite === -1) await changeFolders(checkout, removes, makes);
   // A program that had the old file open may have written to it until now.
   for (const [index, step] of steps.entries()) {
-    if (step.from !== null && !(await isStill(keptPath(target, index), step))) return step.name;
+    if (step.from !== null && !isEntry(keptPath(target, index), step.from)) return step.name;
   }
   return undefined;
 }
@@ -48,94 +47,48 @@ export async function stepBack(checkout: Checkout, target: JournalTarget, hooks:
   if (firstWrite === -1) await changeFolders(checkout, makes, removes);
   for (let index = steps.length - 1; index >= 0; index--) {
     await hooks.beforeStep();
-    await undoStep(checkout, target, index);
+    undoStep(checkout, target, index);
     if (index === firstWrite) await changeFolders(checkout, makes, removes);
   }
 }
 
-async function doStep(checkout: Checkout, target: JournalTarget, index: number): Promise<boolean> {
-  const step = target.steps[index]!;
-  const path = diskPath(checkout, step.name);
+function doStep(checkout: Checkout, target: JournalTarget, index: number): boolean {
+  const { name, from, to } = target.steps[index]!;
+  const path = diskPath(checkout, name);
   const [fresh, kept] = [freshPath(target, index), keptPath(target, index)];
-  if (step.to !== null && !(await isThere(fresh))) return true;
-  if (step.from !== null) {
-    if (!(await isThere(kept)) && !(await moveAside(path, kept))) return false;
-    if (!(await isStill(kept, step))) return false;
+  if (to !== null && find(fresh) === undefined) return true;
+  if (!hasRealParents(checkout, name)) return false;
+  if (from !== null) {
+    if (find(kept) === undefined && !moveAway(path, kept)) return false;
+    if (!isEntry(kept, from)) return false;
   }
-  if (step.to === null) return true;
-  return (await makeParent(checkout, step.name)) && (await takeName(fresh, path));
+  return to === null || (makeParent(checkout, name) && putIn(fresh, path));
 }
 
-async function undoStep(checkout: Checkout, target: JournalTarget, index: number): Promise<void> {
-  const step = target.steps[index]!;
-  const path = diskPath(checkout, step.name);
+function undoStep(checkout: Checkout, target: JournalTarget, index: number): void {
+  const { name, to } = target.steps[index]!;
+  const path = diskPath(checkout, name);
   const [fresh, kept] = [freshPath(target, index), keptPath(target, index)];
-  if (step.to !== null) {
-    if (await isSameFile(fresh, path)) await unlink(path);
-    else if (!(await isThere(fresh)) && (await isOnDisk(checkout, step.name, step.to)))
-      await takeOut(path, fresh, step.to);
+  if (!hasRealParents(checkout, name)) return;
+  if (to !== null) {
+    if (isSameFile(fresh, path)) unlinkSync(path);
+    else if (find(fresh) === undefined) moveAway(path, fresh);
+    // Our own file goes out of the way; one that was edited at the last moment goes back.
+    if (find(fresh) !== undefined && !isEntry(fresh, to)) putIn(fresh, path);
   }
-  if (!(await isThere(kept))) return;
   // A name that was taken meanwhile stays taken; what we hold is what everybody had before.
-  if (await makeParent(checkout, step.name)) await takeName(kept, path);
+  if (find(kept) !== undefined && makeParent(checkout, name)) putIn(kept, path);
 }
 
 /** False: a file is in the place of a folder. */
-async function makeParent(checkout: Checkout, name: string): Promise<boolean> {
+function makeParent(checkout: Checkout, name: string): boolean {
   try {
-    await mkdir(diskPath(checkout, parentsOf(name).at(-1) ?? '.'), { recursive: true });
+    mkdirSync(diskPath(checkout, parentsOf(name).at(-1) ?? '.'), { recursive: true });
     return true;
   } catch (error) {
-    const { code } = error as NodeJS.ErrnoException;
-    if (code === 'EEXIST' || code === 'ENOTDIR') return false;
+    if (isErrno(error, 'EEXIST', 'ENOTDIR')) return false;
     throw error;
   }
-}
-
-/** Moves our own file out of the way, unless it was edited at the last moment. */
-async function takeOut(path: Buffer, to: string, entry: TreeEntry): Promise<void> {
-  await rename(path, to);
-  if (!(await isEntry(Buffer.from(to), entry))) await takeName(to, path);
-}
-
-/** False: there is nothing to move. */
-async function moveAside(path: Buffer, to: string): Promise<boolean> {
-  try {
-    await rename(path, to);
-    return true;
-  } catch (error) {
-    const { code } = error as NodeJS.ErrnoException;
-    if (code === 'ENOENT' || code === 'ENOTDIR') return false;
-    throw error;
-  }
-}
-
-/** Gives a file a name that nobody has. False: somebody has it. */
-async function takeName(from: string, path: Buffer): Promise<boolean> {
-  try {
-    await link(from, path);
-  } catch (error) {
-    const { code } = error as NodeJS.ErrnoException;
-    if (code === 'ENOTDIR') return false;
-    if (code === 'EEXIST') {
-      if (!(await isSameFile(from, path))) return false;
-    } else {
-      // A directory, or a file system without hard links.
-      if (code !== 'EPERM' && code !== 'ENOTSUP' && code !== 'EMLINK' && code !== 'ENOSYS') throw error;
-      if (await isThere(path)) return false;
-      await rename(from, path);
-      return true;
-    }
-  }
-  await unlink(from);
-  return true;
-}
-
-/** Whether what was moved aside is what was prepared for. */
-async function isStill(kept: string, { from, stamp }: FileStep): Promise<boolean> {
-  assert(from !== null);
-  const found = await lstat(kept, { bigint: true }).catch(() => undefined);
-  return found !== undefined && (stampOf(found) === stamp || (await isEntry(Buffer.from(kept), from)));
 }
 
 /** Folders go while they are empty, the deepest first, and come with the permissions that they had. */
@@ -171,13 +124,13 @@ export async function folderSteps(
   const perm = 0o777 & ~process.umask();
   const makes: DirectoryStep[] = [];
   for (const name of needed) {
-    if (!(await findOnDisk(checkout, name))?.isDirectory()) makes.push({ name, perm });
+    if (!find(diskPath(checkout, name))?.isDirectory()) makes.push({ name, perm });
   }
   const candidates = new Set([...gone].flatMap(parentsOf));
   for (const name of written) for (const folder of await foldersAt(checkout, name)) candidates.add(folder);
   const removes: DirectoryStep[] = [];
   for (const name of [...candidates].sort((a, b) => (a < b ? 1 : -1))) {
-    const found = await findOnDisk(checkout, name);
+    const found = find(diskPath(checkout, name));
     if (!found?.isDirectory() || needed.has(name)) continue;
     const entries = await readdir(diskPath(checkout, name), { encoding: 'buffer' });
     if (!entries.every((entry) => gone.has(`${name}/${entry.toString('latin1')}`))) continue;
@@ -189,7 +142,7 @@ export async function folderSteps(
 
 /** The directory in the place of a file, and every one below it. */
 async function foldersAt(checkout: Checkout, name: string): Promise<string[]> {
-  if (!(await findOnDisk(checkout, name))?.isDirectory()) return [];
+  if (!find(diskPath(checkout, name))?.isDirectory()) return [];
   const below: string[] = [name];
   for (const entry of await readdir(diskPath(checkout, name), { withFileTypes: true, encoding: 'buffer' })) {
     if (entry.isDirectory()) below.push(...(await foldersAt(checkout, `${name}/${entry.name.toString('latin1')}`)));
@@ -203,11 +156,4 @@ function freshPath({ staging }: JournalTarget, index: number): string {
 
 function keptPath({ staging }: JournalTarget, index: number): string {
   return join(staging ?? '', `${index}.old`);
-}
-
-function isThere(path: string | Buffer): Promise<boolean> {
-  return lstat(path).then(
-    () => true,
-    () => false,
-  );
 }

@@ -6,6 +6,7 @@
 import { appendFile, copyFile, link, lstat, mkdir, readFile, rename, rm, unlink, writeFile } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
 import { syncDirectory } from '../../base/index.ts';
+import { isSameFile } from '../sync/apply-step.ts';
 import { type Checkout, shadowCall, userCall } from '../sync/checkout.ts';
 import { git, gitLine, nameBytes } from '../sync/git-process.ts';
 import { copySharedIndex } from '../sync/local-snapshot.ts';
@@ -136,14 +137,9 @@ export async function moveIndex(target: JournalTarget): Promise<void> {
   await syncDirectory(dirname(paths.index));
 }
 
-export async function isSameFile(one: string | Buffer, other: string | Buffer): Promise<boolean> {
-  const [a, b] = await Promise.all([one, other].map((path) => lstat(path, { bigint: true }).catch(() => undefined)));
-  return a !== undefined && b !== undefined && a.ino === b.ino && a.dev === b.dev;
-}
-
 /** Answers whether it was taken just now. */
 async function hold(held: string, lock: string): Promise<boolean> {
-  if (await isSameFile(held, lock)) return false;
+  if (isSameFile(held, lock)) return false;
   try {
     await link(held, lock);
     return true;
@@ -154,7 +150,7 @@ async function hold(held: string, lock: string): Promise<boolean> {
 }
 
 async function release(held: string, lock: string): Promise<void> {
-  if (await isSameFile(held, lock)) await unlink(lock);
+  if (isSameFile(held, lock)) await unlink(lock);
 }
 
 function indexInfo(changes: readonly TreeChange[]): Buffer {

@@ -33,9 +33,11 @@ export async function takeIncoming(checkout: Checkout, target: PlanTarget, limit
     };
     await pipeline(target.openBundle(since), counted, createWriteStream(path, { mode: 0o600 }));
     const start = await packStart(path, workspace);
-    await takePack(checkout, createReadStream(path, { start }), limits.totalBytes);
+    await pipeline(createReadStream(path, { start }), createWriteStream(`${path}.pack`, { mode: 0o600 }));
+    await takePack(checkout, { path: `${path}.pack`, bytes: bytes - start }, { limits });
   } finally {
     await rm(path, { force: true });
+    await rm(`${path}.pack`, { force: true });
   }
   await checkConnected(checkout, target, since);
 }

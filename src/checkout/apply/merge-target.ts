@@ -8,12 +8,13 @@
 
 import { rm } from 'node:fs/promises';
 import { join } from 'node:path';
+import { hasRealParents } from '../sync/apply-step.ts';
 import { type Checkout, shadowCall } from '../sync/checkout.ts';
-import { findOnDisk, parentsOf } from '../sync/disk-entries.ts';
+import { diskPath, find } from '../sync/disk-entries.ts';
 import { git, gitLine, nameBytes, nameText, zeroSeparated } from '../sync/git-process.ts';
 import { emptyTree } from '../sync/local-snapshot.ts';
 import { mergeTrees } from '../sync/pull-merge.ts';
-import { changesBetween, type TreeChange, treeOf } from '../sync/trees.ts';
+import { changesBetween, type TreeChange } from '../sync/trees.ts';
 import type { AppliedPlan, PlanTarget, TargetConflict } from './plan-target.ts';
 
 export interface MergedTarget {
@@ -83,6 +84,10 @@ async function merged(checkout: Checkout, from: string, to: string, commit: stri
   return { conflicts: [], commit, changes, insertions: sum(0), deletions: sum(1) };
 }
 
+function treeOf(checkout: Checkout, commit: string): Promise<string> {
+  return gitLine(['rev-parse', '--verify', '-q', `${commit}^{tree}`], shadowCall(checkout));
+}
+
 function bothChanged(paths: readonly string[]): TargetConflict[] {
   return paths.map((path) => ({ path, reason: 'both_changed' }));
 }
@@ -135,7 +140,7 @@ async function treeOnDisk(checkout: Checkout, baseTree: string, touched: readonl
   await git(['update-index', '-z', '--index-info'], call(Buffer.concat(names.map(removal))));
   const present: Buffer[] = [];
   for (const name of names) {
-    if (await isPlainFile(checkout, name)) present.push(nameBytes(name), Buffer.of(0));
+    if (isPlainFile(checkout, name)) present.push(nameBytes(name), Buffer.of(0));
   }
   if (present.length > 0)
     await git(['update-index', '--add', '--replace', '-z', '--stdin'], call(Buffer.concat(present)));
@@ -144,10 +149,7 @@ async function treeOnDisk(checkout: Checkout, baseTree: string, touched: readonl
   return tree;
 }
 
-async function isPlainFile(checkout: Checkout, name: string): Promise<boolean> {
-  for (const parent of parentsOf(name)) {
-    if (!(await findOnDisk(checkout, parent))?.isDirectory()) return false;
-  }
-  const found = await findOnDisk(checkout, name);
-  return found !== undefined && (found.isFile() || found.isSymbolicLink());
+function isPlainFile(checkout: Checkout, name: string): boolean {
+  const found = find(diskPath(checkout, name));
+  return found !== undefined && hasRealParents(checkout, name) && (found.isFile() || found.isSymbolicLink());
 }

@@ -7,7 +7,7 @@ import { access, constants, copyFile, lstat, readFile, rm } from 'node:fs/promis
 import { join } from 'node:path';
 import { verify } from '../sync/apply.ts';
 import { type Checkout, shadowCall } from '../sync/checkout.ts';
-import { diskPath, findOnDisk, parentsOf } from '../sync/disk-entries.ts';
+import { diskPath, find, parentsOf } from '../sync/disk-entries.ts';
 import { git, nameText, zeroSeparated } from '../sync/git-process.ts';
 import { copySharedIndex } from '../sync/local-snapshot.ts';
 import type { TreeChange } from '../sync/trees.ts';
@@ -20,13 +20,14 @@ export async function findObstacles(
   steps: readonly TreeChange[],
 ): Promise<{ readonly conflicts: readonly TargetConflict[]; readonly stamps: readonly string[] }> {
   await refuseForeign(checkout, steps);
-  const { conflicts, stamps } = await verify(checkout, steps);
+  const { conflicts, seen } = await verify(checkout, { steps, staging: '' });
+  const stamps = seen.map(({ stamp }) => stamp);
   const found: TargetConflict[] = conflicts.map(({ path, reason }) =>
     reason === 'exists_here' ? { path, reason } : { path, reason: 'edited' },
   );
   for (const [index, { name, from }] of steps.entries()) {
     // Even one that is the same: an undo would remove what the user had.
-    if (from === null && stamps[index] !== 'absent' && !(await findOnDisk(checkout, name))?.isDirectory()) {
+    if (from === null && stamps[index] !== 'absent' && !find(diskPath(checkout, name))?.isDirectory()) {
       const path = nameText(name);
       if (!found.some((conflict) => conflict.path === path)) found.push({ path, reason: 'exists_here' });
     }
@@ -87,20 +88,20 @@ async function refuseForeign(checkout: Checkout, steps: readonly TreeChange[]): 
   const { dev } = await lstat(checkout.root, { bigint: true });
   const mounts = await mountPoints();
   const folders = new Set(steps.flatMap(({ name }) => parentsOf(name)));
-  const isForeign = async (name: string) => {
-    const found = await findOnDisk(checkout, name);
+  const isForeign = (name: string) => {
+    const found = find(diskPath(checkout, name));
     return found !== undefined && (found.dev !== dev || mounts.has(diskPath(checkout, name).toString('latin1')));
   };
   for (const name of [...folders, ...steps.map((step) => step.name)]) {
-    if (await isForeign(name))
+    if (isForeign(name))
       throw unusable(
         `${nameText(name)} in ${checkout.root} is a mount of its own; changes there could not be taken back.`,
       );
   }
   await refuseClosed(checkout.root, '.');
   for (const name of folders) {
-    if (!(await findOnDisk(checkout, name))?.isDirectory()) continue;
-    if ((await findOnDisk(checkout, `${name}/.git`)) !== undefined)
+    if (!find(diskPath(checkout, name))?.isDirectory()) continue;
+    if (find(diskPath(checkout, `${name}/.git`)) !== undefined)
       throw unusable(
         `${nameText(name)} in ${checkout.root} is a repository of its own. Name it as a target of its own.`,
       );

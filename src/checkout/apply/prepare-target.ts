@@ -4,7 +4,7 @@ import { join } from 'node:path';
 import { inOrder } from '../sync/apply.ts';
 import { setRef } from '../sync/branch-move.ts';
 import { type Checkout, ensureShadow } from '../sync/checkout.ts';
-import { diskPath, findOnDisk, stampOf } from '../sync/disk-entries.ts';
+import { diskPath, find, stampOf } from '../sync/disk-entries.ts';
 import { checkHostileChanges } from '../sync/hostile-tree.ts';
 import type { SyncLimits } from '../sync/options.ts';
 import { giveToUser } from '../sync/packs.ts';
@@ -144,7 +144,7 @@ export async function lockTarget(checkout: Checkout, target: JournalTarget): Pro
   if (move !== null && (await readRef(checkout, move.ref)) !== move.from) return false;
   if (move !== null && (await checkedOutAt(checkout, move.ref)) !== place.root) return false;
   for (const { name, stamp } of steps) {
-    if (stampOf(await findOnDisk(checkout, name)) !== stamp) return false;
+    if (stampOf(find(diskPath(checkout, name))) !== stamp) return false;
   }
   if (move !== null && place.root !== null && (await findStaged(checkout, target.indexSteps)).length > 0) return false;
   await makeGitFiles(checkout, target);

@@ -2,8 +2,9 @@
 import { chmod, chown, lstat, mkdir, open, rm, stat } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
 import { AtMost, syncDirectory } from '../../base/index.ts';
-import { stage } from '../sync/apply.ts';
+
 import { type Checkout, planStagingPrefix } from '../sync/checkout.ts';
+import { stage } from '../sync/staging.ts';
 import type { JournalTarget } from './journal.ts';
 
 const syncsAtOnce = 16;
@@ -31,7 +32,8 @@ export async function makeStaging({ staging, gitStaging }: JournalTarget): Promi
 /** Writes every new file with the permissions that it will have, down to the disk. */
 export async function stageFiles(checkout: Checkout, { staging, steps }: JournalTarget): Promise<void> {
   if (staging === null || steps.length === 0) return;
-  await stage(checkout, { staging, steps });
+  const changes = steps.map((change, index) => ({ index, change }));
+  await stage(checkout, staging, changes);
   const turns = new AtMost(syncsAtOnce);
   const written = steps.flatMap((step, index) =>
     step.to === null ? [] : [{ ...step, path: join(staging, String(index)) }],

@@ -54,12 +54,11 @@ export async function checkHostileChanges(
 export function isUnsafeName(name: string): boolean {
   if (name === '' || name.startsWith('/') || name.includes('\0') || nameBytes(name).length > nameLimitBytes)
     return true;
-  if (name.startsWith(stagingPrefix)) return true;
   return nameText(name).split('/').some(isUnsafePart);
 }
 
 function isUnsafePart(part: string): boolean {
-  if (part === '' || part === '.' || part === '..') return true;
+  if (part === '' || part === '.' || part === '..' || part.startsWith(stagingPrefix)) return true;
   const folded = part.replaceAll(ignoredCharacters, '').toLowerCase();
   // NTFS cuts trailing dots and spaces, reads what follows a colon as a stream, and knows .git as git~1. A backslash separates there.
   const parts = folded.split('\\').map((piece) => piece.replace(/:.*$/, '').replace(/[. ]+$/, ''));

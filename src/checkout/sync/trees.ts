@@ -62,8 +62,13 @@ export async function knownCommits(checkout: Checkout, ids: readonly string[]): 
     .map((line) => line.slice(0, 40));
 }
 
-export async function treeOf(checkout: Checkout, commit: string): Promise<string> {
-  return await gitLine(['rev-parse', '--verify', '-q', `${commit}^{tree}`], shadowCall(checkout));
+/** Whether a name, its bytes as latin1, is at or below one of the paths, which are from the root of the checkout; without paths it is. */
+export function isBelow(name: string, paths: readonly string[] | undefined): boolean {
+  if (paths === undefined) return true;
+  return paths.some((given) => {
+    const path = Buffer.from(given.replace(/^\.\//, '').replace(/\/+$/, '')).toString('latin1');
+    return path === '.' || path === '' || name === path || name.startsWith(`${path}/`);
+  });
 }
 
 /** `base` with only those changes towards `target` that are at or below one of the paths. */
@@ -74,10 +79,7 @@ export async function limitedTree(
   paths: readonly string[] | undefined,
 ): Promise<string> {
   if (paths === undefined || base === target) return target;
-  const wanted = paths.map((path) => Buffer.from(path.replace(/^\.\//, '').replace(/\/+$/, '')).toString('latin1'));
-  const isWanted = (name: string) =>
-    wanted.some((path) => path === '.' || path === '' || name === path || name.startsWith(`${path}/`));
-  const changes = (await changesBetween(checkout, base, target)).filter(({ name }) => isWanted(name));
+  const changes = (await changesBetween(checkout, base, target)).filter(({ name }) => isBelow(name, paths));
   if (changes.length === 0) return base;
   const env = { GIT_INDEX_FILE: join(checkout.shadow, 'limited-index') };
   await rm(env.GIT_INDEX_FILE, { force: true });
