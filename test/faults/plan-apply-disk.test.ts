@@ -23,7 +23,7 @@ test('C26: a disk without room, or that cannot be written, is found while prepar
   const plain = rig.folder('small/plain', { a: '1\n' });
   const before = () => [stateOf(one), stateOf(full), treeOf(plain)];
   const was = before();
-  const big = Array.from({ length: 60_000 }, (_, at) => Math.sin(at).toString(36)).join('\n');
+  const big = Array.from({ length: 150_000 }, (_, at) => Math.sin(at).toString(36)).join('\n');
   const other = rig.result(one, { a: '2\n' });
   for (const target of [
     rig.result(full, { big }),
