@@ -39,5 +39,5 @@ export { endSandbox, ensureRunning } from './liveness.ts';
 export { CheckoutResolver, type Resolved } from './resolver.ts';
 export { type CollectedRun, runCollected } from './run-command.ts';
 export type { Session } from './session.ts';
-export { openCheckout, pull, push, status } from './sync/index.ts';
-export type { PullSummary, PushSummary, SyncPort } from './sync-port.ts';
+export { openCheckout, pull, push, type SyncStatus, status, undo } from './sync/index.ts';
+export type { PullSummary, PushSummary, SyncPort, SyncProgress } from './sync-port.ts';

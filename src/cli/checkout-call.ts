@@ -17,7 +17,8 @@ import {
 import type { Atoll } from '../sdk/index.ts';
 import { openSync } from './checkout-sync.ts';
 import type { CommandCall } from './command-call.ts';
-import { readableSpan } from './readable.ts';
+import { printable, readableSpan } from './readable.ts';
+import { SyncProgressLine } from './sync-progress.ts';
 
 export interface CheckoutOptions {
   readonly config?: string;
@@ -96,6 +97,7 @@ export function cycleOptions(
   const { io } = call;
   const { wait = true, verbose = false } = call.options;
   const { client, cache, resolver, found, definition } = checkout;
+  const progressLine = new SyncProgressLine(io, { isQuiet: call.isJson });
   return {
     client,
     cache,
@@ -114,7 +116,7 @@ export function cycleOptions(
     onLeaseStep: (step) => {
       if (verbose) say(call, `lease ${step}`);
     },
-    onProgress: () => {},
+    onProgress: (progress) => progressLine.show(progress),
     onSetUpOutput: (bytes) => void io.stderr.write(bytes),
   };
 }
@@ -123,8 +125,9 @@ export function waitingText({ holder, heldForMs, reason }: HolderView): string {
   return `Waiting: held by ${holder} for ${readableSpan(heldForMs)}: ${reason}`;
 }
 
+/** Names and reasons come from others: line by line, nothing of them moves the cursor or colours the screen. */
 export function say(call: CommandCall, text: string): void {
-  void call.note(`atoll: ${text}`);
+  void call.note(`atoll: ${text.split('\n').map(printable).join('\n')}`);
 }
 
 export function stateDirectory(call: CommandCall): string {

@@ -5,15 +5,11 @@
 import { randomUUID } from 'node:crypto';
 import { chmod, mkdir, readdir, rm, stat, symlink, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
-import { assert } from '../../base/index.ts';
 import { placeOf } from './apply-step.ts';
-import { type Checkout, shadowCall, stagingPrefix } from './checkout.ts';
+import { type Checkout, stagingPrefix } from './checkout.ts';
 import { find, isEntry } from './disk-entries.ts';
-import { git } from './git-process.ts';
-import { sizesOfBlobs, type TreeChange } from './trees.ts';
+import { eachBlob, type TreeChange } from './trees.ts';
 
-/** How much content is read from git at once. */
-const batchBytes = 32 * 1024 * 1024;
 const folderName = new RegExp(`^\\${stagingPrefix}[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$`);
 
 export async function makeStaging(checkout: Checkout): Promise<string> {
@@ -31,26 +27,9 @@ export async function stage(
   steps: readonly { readonly index: number; readonly change: TreeChange }[],
 ): Promise<void> {
   const written = steps.flatMap(({ index, change: { to } }) => (to === null ? [] : [{ index, ...to }]));
-  const ids = written.map(({ id }) => id);
-  const sizes = await sizesOfBlobs(checkout, ids);
-  for (let at = 0; at < written.length; ) {
-    const part: typeof written = [];
-    for (let bytes = 0; at < written.length && (part.length === 0 || bytes < batchBytes); at++) {
-      part.push(written[at]!);
-      bytes += sizes.get(written[at]!.id) ?? 0;
-    }
-    const stdin = `${part.map(({ id }) => id).join('\n')}\n`;
-    const { stdout } = await git(['cat-file', '--batch'], shadowCall(checkout, { stdin }));
-    let offset = 0;
-    for (const { index, mode, id } of part) {
-      const end = stdout.indexOf(10, offset);
-      const [name, type, size] = stdout.toString('latin1', offset, end).split(' ');
-      assert(name === id && type === 'blob');
-      const content = stdout.subarray(end + 1, end + 1 + Number(size));
-      offset = end + 2 + Number(size);
-      await stageOne(placeOf({ staging, index }, ''), mode, content);
-    }
-  }
+  await eachBlob(checkout, written, ({ index, mode }, content) =>
+    stageOne(placeOf({ staging, index }, ''), mode, content),
+  );
 }
 
 /** After a crash of the machine a prepared file may be there without its content. */

@@ -2,6 +2,7 @@
 
 import { rm } from 'node:fs/promises';
 import { join } from 'node:path';
+import { PlatformError } from '../../protocol/index.ts';
 import { type Checkout, shadowCall } from './checkout.ts';
 import { git, gitLine, nameBytes, zeroSeparated } from './git-process.ts';
 
@@ -48,6 +49,40 @@ export async function sizesOfBlobs(checkout: Checkout, ids: readonly string[]): 
     if (type === 'blob') sizes.set(id!, Number(size));
   }
   return sizes;
+}
+
+/** How much content is read from git at once. */
+const batchBytes = 32 * 1024 * 1024;
+
+/** Gives the content of each entry, in their order, without holding all of it. */
+export async function eachBlob<Entry extends { readonly id: string }>(
+  checkout: Checkout,
+  entries: readonly Entry[],
+  take: (entry: Entry, content: Buffer) => Promise<void>,
+): Promise<void> {
+  const ids = entries.map(({ id }) => id);
+  const sizes = await sizesOfBlobs(checkout, ids);
+  for (let at = 0; at < entries.length; ) {
+    const part: Entry[] = [];
+    for (let bytes = 0; at < entries.length && (part.length === 0 || bytes < batchBytes); at++) {
+      part.push(entries[at]!);
+      bytes += sizes.get(entries[at]!.id) ?? 0;
+    }
+    const stdin = `${part.map(({ id }) => id).join('\n')}\n`;
+    const { stdout } = await git(['cat-file', '--batch'], shadowCall(checkout, { stdin }));
+    let offset = 0;
+    for (const entry of part) {
+      const end = stdout.indexOf(10, offset);
+      const [name, type, size] = stdout.toString('latin1', offset, end).split(' ');
+      if (name !== entry.id || type !== 'blob') {
+        throw new PlatformError('sync_failed', `Content is no longer kept here: ${entry.id}`, {
+          details: { isObjectLost: true },
+        });
+      }
+      await take(entry, stdout.subarray(end + 1, end + 1 + Number(size)));
+      offset = end + 2 + Number(size);
+    }
+  }
 }
 
 /** Of these commits, those whose objects are here. */
