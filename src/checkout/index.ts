@@ -4,8 +4,10 @@ export {
   type ApplyResult,
   applyPlan,
   applyStatus,
+  lastApplied,
   type PlanTarget,
   rememberedPlaces,
+  rememberImport,
   rememberPlace,
   type TargetPlace,
   type TargetResult,
@@ -39,5 +41,5 @@ export { endSandbox, ensureRunning } from './liveness.ts';
 export { CheckoutResolver, type Resolved } from './resolver.ts';
 export { type CollectedRun, runCollected } from './run-command.ts';
 export type { Session } from './session.ts';
-export { openCheckout, pull, push, type SyncStatus, status, undo } from './sync/index.ts';
+export { findUndo, openCheckout, pull, push, type SyncStatus, status, undo } from './sync/index.ts';
 export type { PullSummary, PushSummary, SyncPort, SyncProgress } from './sync-port.ts';

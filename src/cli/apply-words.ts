@@ -1,6 +1,6 @@
 /** What an apply or an undo did to the repositories and directories of this machine, for people. */
 import type { ApplyResult, TargetResult } from '../checkout/index.ts';
-import { readableTable } from './readable.ts';
+import { printable, readableTable } from './readable.ts';
 
 const sentences: Readonly<Record<ApplyResult['state'], string>> = {
   applied: 'Applied everywhere. "atoll undo" takes it back.',
@@ -19,8 +19,8 @@ const sentences: Readonly<Record<ApplyResult['state'], string>> = {
 
 export function applyText(result: ApplyResult): string {
   const rows = result.targets.map((target) => [
-    plain(target.workspace),
-    plain(target.branch === null ? target.path : `${target.path}#${target.branch}`),
+    printable(target.workspace),
+    printable(target.branch === null ? target.path : `${target.path}#${target.branch}`),
     target.state,
     String(target.files),
     `+${target.insertions} -${target.deletions}`,
@@ -33,20 +33,15 @@ export function applyText(result: ApplyResult): string {
 export function appliedTable(results: readonly ApplyResult[]): string {
   if (results.length === 0) return 'Nothing is applied here.\n';
   const rows = results.map((result) => [
-    plain(result.planName),
+    printable(result.planName),
     result.state,
     result.finishedAt,
-    result.targets.map(({ workspace, path }) => plain(`${workspace}=${path}`)).join(' '),
+    result.targets.map(({ workspace, path }) => printable(`${workspace}=${path}`)).join(' '),
   ]);
   return readableTable(['PLAN', 'STATE', 'WHEN', 'TARGETS'], rows);
 }
 
 function obstacles({ workspace, conflicts, error }: TargetResult): string {
-  const lines = conflicts.map(({ path, reason }) => `  ${plain(workspace)}: ${plain(path)} (${reason})\n`);
-  return `${lines.join('')}${error === null ? '' : `  ${plain(workspace)}: ${plain(error.message)} (${error.code})\n`}`;
-}
-
-/** Names come from sandboxes: nothing in them moves a cursor. */
-function plain(text: string): string {
-  return text.replaceAll(/\p{Cc}/gu, '?');
+  const lines = conflicts.map(({ path, reason }) => `  ${printable(workspace)}: ${printable(path)} (${reason})\n`);
+  return `${lines.join('')}${error === null ? '' : `  ${printable(workspace)}: ${printable(error.message)} (${error.code})\n`}`;
 }

@@ -148,14 +148,14 @@ function tellLock(call: CommandCall, owner: LockOwner | undefined): void {
 }
 
 /** For what was applied to this machine and what takes it back. */
-export function applyOptions(call: CommandCall<{ readonly wait?: number }>): ApplyOptions {
+export function applyOptions(call: CommandCall, waitMs?: number): ApplyOptions {
   const { io } = call;
   return {
     stateDirectory: stateDirectory(call),
     env: io.env,
     nowMs: () => io.nowMs(),
     command: `atoll ${call.commandName}`,
-    ...(call.options.wait !== undefined && { waitMs: call.options.wait }),
+    ...(waitMs !== undefined && { waitMs }),
     onWait: (owner) => {
       if (!call.isJson)
         say(call, `Waiting for ${owner === undefined ? 'another atoll' : `${owner.command} (pid ${owner.pid})`}.`);

@@ -1,6 +1,6 @@
 /** Brings a committed plan into the user's own repositories and directories, all or nothing, and takes it back. */
 export { type ApplyPlanOptions, applyPlan, type PlanApplication } from './apply-plan.ts';
-export { rememberedPlaces, rememberPlace } from './places.ts';
+export { rememberedPlaces, rememberImport, rememberPlace } from './places.ts';
 export type {
   AppliedPlan,
   ApplyResult,
@@ -11,5 +11,5 @@ export type {
   TargetResult,
 } from './plan-target.ts';
 export type { ApplyOptions } from './run-context.ts';
-export { applyStatus } from './status.ts';
+export { applyStatus, lastApplied } from './status.ts';
 export { undoLast } from './undo-plan.ts';

@@ -3,6 +3,7 @@ import { readFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { z } from 'zod';
 import { writeFileDurably } from '../../base/index.ts';
+import { type Environment, LocalGit } from '../local-git.ts';
 import { openJournals } from './journal.ts';
 import type { TargetPlace } from './plan-target.ts';
 
@@ -22,6 +23,16 @@ export async function rememberPlace(stateDirectory: string, workspaceId: string,
   const others = (await readPlaces(journals)).filter((known) => known.workspaceId !== workspaceId);
   const places = [...others, { workspaceId, ...place }].slice(-placesMax);
   await writeFileDurably(pathOf(journals), JSON.stringify(places));
+}
+
+/** A workspace was made from this directory, or from the branch that is checked out in it. */
+export async function rememberImport(
+  stateDirectory: string,
+  workspaceId: string,
+  { path, env }: { readonly path: string; readonly env: Environment },
+): Promise<void> {
+  const branch = await new LocalGit({ cwd: path, env }).line('symbolic-ref', '-q', '--short', 'HEAD');
+  await rememberPlace(stateDirectory, workspaceId, { path, ...(branch !== undefined && { branch }) });
 }
 
 /** What cannot be read is not known: the person is asked. */

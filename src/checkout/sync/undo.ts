@@ -31,6 +31,11 @@ export interface UndoResult {
   readonly warnings: readonly string[];
 }
 
+/** When the change was made that an undo would take back; undefined: there is none. */
+export async function findUndo(checkout: Checkout): Promise<number | undefined> {
+  return (await readUndo(checkout))?.madeAt.getTime();
+}
+
 export function undo(checkout: Checkout, options: UndoOptions = {}): Promise<UndoResult> {
   return withCheckoutLock(checkout, options.signal, async () => {
     const recovered = await recoverApply(checkout);

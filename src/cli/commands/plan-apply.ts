@@ -55,7 +55,7 @@ async function apply(call: CommandCall<Options>, name: string): Promise<void> {
   }
   const commit = await client.plans.getCommit(view.id, view.commitId);
   const published = commit.targets.filter(({ state }) => state === 'published');
-  const options = applyOptions(call);
+  const options = applyOptions(call, call.options.wait);
   const places = await placesOf(call, published, await rememberedPlaces(options.stateDirectory));
   const targets = published.map((target, index) => ({ target: planTarget(client, target), place: places[index]! }));
   const { dryRun = false, flip = false } = call.options;
@@ -64,7 +64,9 @@ async function apply(call: CommandCall<Options>, name: string): Promise<void> {
     { ...options, dryRun, flip },
   );
   if (result.state === 'applied' && !dryRun) {
-    for (const { target, place } of targets) await rememberPlace(options.stateDirectory, target.workspaceId, place);
+    for (const { workspaceId, path, branch } of result.targets) {
+      await rememberPlace(options.stateDirectory, workspaceId, { path, ...(branch !== null && { branch }) });
+    }
   }
   for (const warning of result.warnings) await call.note(`atoll: ${warning}`);
   await call.print(result, () => applyText(result));
