@@ -18,6 +18,8 @@ export interface WaitOptions {
   /** Called once, when it is not free. */
   readonly onWait?: (owner: LockOwner | undefined) => void;
   readonly waitMs?: number;
+  /** What is locked, for the person who is refused. */
+  readonly what?: string;
   readonly signal?: AbortSignal;
 }
 
@@ -28,13 +30,13 @@ const pauseMaxMs = 100;
 const busy = 5;
 
 export async function takeLock(database: DatabaseSync, who: LockOwner, options: WaitOptions): Promise<void> {
-  const { waitMs = waitDefaultMs, onWait, signal } = options;
+  const { waitMs = waitDefaultMs, what = 'The cache of this machine', onWait, signal } = options;
   const untilMs = performance.now() + waitMs;
   for (let attempt = 0; ; attempt++) {
     if (tryLock(database, who)) return;
     const owner = readOwner(database);
     if (attempt === 0) onWait?.(owner);
-    if (performance.now() >= untilMs) throw held(owner);
+    if (performance.now() >= untilMs) throw held(owner, what);
     const pauseMs = Math.min(pauseMaxMs, pauseFirstMs * 2 ** Math.min(attempt, 10)) * (0.5 + Math.random() / 2);
     await new Promise((resolve) => setTimeout(resolve, pauseMs));
     signal?.throwIfAborted();
@@ -81,8 +83,8 @@ function readOwner(database: DatabaseSync): LockOwner | undefined {
   };
 }
 
-function held(owner: LockOwner | undefined): PlatformError {
+function held(owner: LockOwner | undefined, what: string): PlatformError {
   const who = owner === undefined ? 'another atoll' : `process ${owner.pid} (${owner.command})`;
   const details = owner === undefined ? {} : { ...owner };
-  return new PlatformError('checkout_busy', `The cache of this machine is held by ${who}.`, { details });
+  return new PlatformError('checkout_busy', `${what} is held by ${who}.`, { details });
 }

@@ -67,6 +67,8 @@ export interface CycleSteps<Result> {
   readonly mayPull: (result: Result) => boolean;
   readonly isReset?: boolean;
   readonly isPushed?: boolean;
+  /** Only these are sent and brought back, from the root of the checkout. */
+  readonly paths?: readonly string[];
   /** False for what does not need it: without the files of the checkout a step would fail. */
   readonly isSetUp?: boolean;
 }
@@ -143,7 +145,7 @@ async function cycleInside<Result>(
   const { sync, resolver, definition } = options;
   const { resolved, leased, steps } = given;
   const { sandbox, leaseToken, signal } = leased;
-  const call = { leaseToken, signal, onProgress: options.onProgress };
+  const call = { leaseToken, signal, onProgress: options.onProgress, ...(steps.paths && { paths: steps.paths }) };
   const pushStart = performance.now();
   const push = sync === undefined || steps.isPushed === false ? null : await sync.push(sandbox, call);
   if (sync === undefined) await ensureDirectory(sandbox, definition.directory);
@@ -167,8 +169,8 @@ async function cycleInside<Result>(
     try {
       pull = await sync.pull(sandbox, call);
     } catch (error) {
-      if (!(error instanceof PlatformError)) throw error;
-      pullError = error;
+      if (signal.aborted) throw error;
+      pullError = error instanceof PlatformError ? error : unexpected(error);
     }
   }
   const timingsMs = {
@@ -185,6 +187,12 @@ async function cycleInside<Result>(
     pullError,
     timingsMs,
   };
+}
+
+/** A full disk, say: how the command ended is told all the same. */
+function unexpected(cause: unknown): PlatformError {
+  const message = `Changes could not be brought back: ${cause instanceof Error ? cause.message : String(cause)}`;
+  return new PlatformError('sync_failed', message, { cause });
 }
 
 /** Without a sync engine nobody else makes it. */

@@ -1,5 +1,19 @@
 /** The checkout of a person or agent, and the one sandbox that belongs to it. Client code: it knows the SDK and nothing of a server. */
 export {
+  type ApplyOptions,
+  type ApplyResult,
+  applyPlan,
+  applyStatus,
+  lastApplied,
+  type PlanTarget,
+  rememberedPlaces,
+  rememberImport,
+  rememberPlace,
+  type TargetPlace,
+  type TargetResult,
+  undoLast,
+} from './apply/index.ts';
+export {
   backgroundOf,
   checkBackgroundName,
   findBackground,
@@ -28,5 +42,5 @@ export { ensureReady } from './readiness.ts';
 export { CheckoutResolver, type Resolved } from './resolver.ts';
 export { type CollectedRun, runCollected } from './run-command.ts';
 export type { Session } from './session.ts';
-export { openCheckout, pull, push, status } from './sync/index.ts';
-export type { PullSummary, PushSummary, SyncPort } from './sync-port.ts';
+export { findUndo, openCheckout, pull, push, type SyncStatus, status, undo } from './sync/index.ts';
+export type { PullSummary, PushSummary, SyncPort, SyncProgress } from './sync-port.ts';

@@ -1,11 +1,8 @@
 /** What the cycle needs of a sync engine: send the checkout in, bring changes back. Which files and how is the engine's own business. */
 import type { Sandbox } from '../sdk/index.ts';
+import type { SyncProgress, SyncStatus } from './sync/index.ts';
 
-export interface SyncProgress {
-  readonly phase: string;
-  readonly files: number;
-  readonly bytes: number;
-}
+export type { SyncProgress };
 
 export interface SyncCall {
   readonly leaseToken: number;
@@ -40,5 +37,5 @@ export interface PullSummary {
 export interface SyncPort {
   push(sandbox: Sandbox, call: SyncCall): Promise<PushSummary>;
   pull(sandbox: Sandbox, call: SyncCall): Promise<PullSummary>;
-  status(sandbox: Sandbox, call?: { readonly signal?: AbortSignal }): Promise<unknown>;
+  status(sandbox: Sandbox, call?: Pick<SyncCall, 'signal' | 'paths'>): Promise<SyncStatus>;
 }

@@ -2,6 +2,7 @@
 import { homedir, userInfo } from 'node:os';
 import { join } from 'node:path';
 import {
+  type ApplyOptions,
   Cache,
   CheckoutResolver,
   type CycleOptions,
@@ -16,7 +17,8 @@ import {
 import type { Atoll } from '../sdk/index.ts';
 import { openSync } from './checkout-sync.ts';
 import type { CommandCall } from './command-call.ts';
-import { readableSpan } from './readable.ts';
+import { printable, readableSpan } from './readable.ts';
+import { SyncProgressLine } from './sync-progress.ts';
 
 export interface CheckoutOptions {
   readonly config?: string;
@@ -96,6 +98,7 @@ export function cycleOptions(
   const { io } = call;
   const { wait = true, verbose = false } = call.options;
   const { client, resolver, found, definition } = checkout;
+  const progressLine = new SyncProgressLine(io, { isQuiet: call.isJson });
   return {
     client,
     resolver,
@@ -113,7 +116,7 @@ export function cycleOptions(
     onLeaseStep: (step) => {
       if (verbose) say(call, `lease ${step}`);
     },
-    onProgress: () => {},
+    onProgress: (progress) => progressLine.show(progress),
     onSetUpOutput: (bytes) => void io.stderr.write(bytes),
   };
 }
@@ -122,8 +125,9 @@ export function waitingText({ holder, heldForMs, reason }: HolderView): string {
   return `Waiting: held by ${holder} for ${readableSpan(heldForMs)}: ${reason}`;
 }
 
+/** Names and reasons come from others: line by line, nothing of them moves the cursor or colours the screen. */
 export function say(call: CommandCall, text: string): void {
-  void call.note(`atoll: ${text}`);
+  void call.note(`atoll: ${text.split('\n').map(printable).join('\n')}`);
 }
 
 export function stateDirectory(call: CommandCall): string {
@@ -141,4 +145,20 @@ function tellLock(call: CommandCall, owner: LockOwner | undefined): void {
   if (call.isJson) return;
   const who = owner === undefined ? 'another atoll' : `${owner.command} (pid ${owner.pid})`;
   say(call, `Waiting for ${who}, which makes a sandbox.`);
+}
+
+/** For what was applied to this machine and what takes it back. */
+export function applyOptions(call: CommandCall, waitMs?: number): ApplyOptions {
+  const { io } = call;
+  return {
+    stateDirectory: stateDirectory(call),
+    env: io.env,
+    nowMs: () => io.nowMs(),
+    command: `atoll ${call.commandName}`,
+    ...(waitMs !== undefined && { waitMs }),
+    onWait: (owner) => {
+      if (!call.isJson)
+        say(call, `Waiting for ${owner === undefined ? 'another atoll' : `${owner.command} (pid ${owner.pid})`}.`);
+    },
+  };
 }

@@ -10,11 +10,15 @@ import type { OutputItem, Process } from '../sdk/index.ts';
 import { type CheckoutOptions, cycleOptions, type OpenCheckout, openCheckoutHere, say } from './checkout-call.ts';
 import type { CommandCall } from './command-call.ts';
 import { exitCodes } from './exit-codes.ts';
+import { pathFilters, printStatus } from './sync-printing.ts';
 import { visitTerminal } from './terminal-visit.ts';
 
 export interface CheckoutExecOptions extends CheckoutOptions {
   readonly reset?: boolean;
   readonly pull?: boolean;
+  readonly pullOnly?: boolean;
+  readonly dryRun?: boolean;
+  readonly path?: readonly string[];
   readonly pullOnTimeout?: boolean;
   readonly detach?: boolean;
   readonly attach?: string;
@@ -54,11 +58,15 @@ export async function execInCheckout(
   command: string | readonly string[],
 ): Promise<void> {
   const { options } = call;
+  const filters = pathFilters(options.path);
+  if (options.dryRun) return await tellOnly(call, filters);
   const givenUp = new AbortController();
   const runner = new Runner(call, command, givenUp);
   const stopListening = call.io.onSignals((signal) => runner.hear(signal));
   try {
     const checkout = await openCheckoutHere(call, { signal: givenUp.signal });
+    // Only a push makes sense with a new sandbox.
+    if (options.pullOnly) await checkout.resolver.get();
     const sync = options.sync === false ? undefined : await checkout.sync();
     const text = typeof command === 'string' ? command : command.join(' ');
     const reason = (options.attach === undefined ? text : `attach ${options.attach}`).slice(0, reasonMaxLength);
@@ -68,8 +76,9 @@ export async function execInCheckout(
       mayPull: (ran) => mayPull(options, ran),
       isReset: options.reset ?? false,
       // What a command that still runs has changed is not to be overwritten.
-      isPushed: options.attach === undefined,
-      isSetUp: options.attach === undefined,
+      isPushed: options.attach === undefined && !options.pullOnly,
+      isSetUp: options.attach === undefined && !options.pullOnly,
+      ...filters,
     });
     await report(call, result);
   } catch (error) {
@@ -82,6 +91,16 @@ export async function execInCheckout(
   } finally {
     stopListening();
   }
+}
+
+/** What would be sent and brought back; nothing is run, made or changed, and no lease is needed. */
+async function tellOnly(
+  call: CommandCall<CheckoutExecOptions>,
+  filters: { readonly paths?: readonly string[] },
+): Promise<void> {
+  const checkout = await openCheckoutHere(call);
+  const { sandbox } = await checkout.resolver.get();
+  await printStatus(call, sandbox.id, await (await checkout.sync()).status(sandbox, filters));
 }
 
 function mayPull(options: CheckoutExecOptions, ran: Ran): boolean {

@@ -1,5 +1,5 @@
 /**
- * What `atoll plan commit`, `revert`, `rollback` and `restore` exit with, where they have more to say than other commands. A word that is missing
+ * What `atoll plan commit`, `revert`, `rollback`, `restore`, `apply` and an undo of an apply exit with, where they have more to say than other commands. A word that is missing
  * or malformed exits with 2 as everywhere: stderr tells the two apart, and with `--json` the document does.
  *
  *   0   done, or there was nothing to do
@@ -8,6 +8,8 @@
  *   4   aborted, nothing was published; asking again may succeed
  *   5   in doubt, or not finished yet: look before you repeat it
  */
+import { assertNever } from '../base/index.ts';
+import type { ApplyResult } from '../checkout/index.ts';
 import { type ErrorCode, isPlatformError, type PlanCommitView, type PlanView } from '../protocol/index.ts';
 import type { CommandCall } from './command-call.ts';
 import { exitCodeOf, exitCodes } from './exit-codes.ts';
@@ -15,7 +17,13 @@ import { explainError } from './explain-error.ts';
 
 export const planExitCodes = { done: 0, conflict: 2, busy: 3, aborted: 4, inDoubt: 5 } as const;
 
-const busyCodes: ReadonlySet<string> = new Set<ErrorCode>(['plan_busy', 'lease_held', 'lease_wait_timeout']);
+const busyCodes: ReadonlySet<string> = new Set<ErrorCode>([
+  'plan_busy',
+  'plan_target_busy',
+  'checkout_busy',
+  'lease_held',
+  'lease_wait_timeout',
+]);
 const doubtCodes: ReadonlySet<string> = new Set<ErrorCode>(['outcome_unknown', 'operation_in_doubt']);
 
 export function exitOfCommit({ state, retryable, error }: PlanCommitView): number {
@@ -25,6 +33,30 @@ export function exitOfCommit({ state, retryable, error }: PlanCommitView): numbe
   if (busyCodes.has(error.code)) return planExitCodes.busy;
   if (retryable) return planExitCodes.aborted;
   return exitCodeOf[error.code as ErrorCode] ?? exitCodes.bug;
+}
+
+/** Of an apply to the user's own repositories, and of an undo of one. */
+export function exitOfApply({ state, targets }: ApplyResult): number {
+  switch (state) {
+    case 'applied':
+    case 'nothing':
+    case 'undone':
+      return planExitCodes.done;
+    case 'conflict':
+    case 'conflictPending':
+      return planExitCodes.conflict;
+    case 'busy':
+      return planExitCodes.busy;
+    case 'aborted':
+      return planExitCodes.aborted;
+    case 'inDoubt':
+    case 'undoIncomplete':
+      return planExitCodes.inDoubt;
+    case 'refused':
+      return exitCodeOf[targets.find(({ error }) => error !== null)?.error?.code as ErrorCode] ?? exitCodes.refused;
+    default:
+      return assertNever(state);
+  }
 }
 
 export function exitOfPlan({ state }: PlanView): number {

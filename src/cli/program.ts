@@ -45,6 +45,7 @@ import { addTemplate } from './commands/template.ts';
 import { addTerminals } from './commands/terminals.ts';
 import { addTokens } from './commands/tokens.ts';
 import { addTunnel } from './commands/tunnel.ts';
+import { addUndo } from './commands/undo.ts';
 import { addUsers } from './commands/users.ts';
 import { addWait } from './commands/wait.ts';
 import { addWebhooks } from './commands/webhooks.ts';
@@ -60,6 +61,7 @@ const commands: readonly AddCommand[] = [
   addExec,
   addInit,
   addSync,
+  addUndo,
   addBg,
   addRun,
   addSh,

@@ -67,6 +67,6 @@ export function readablePairs(pairs: Readonly<Record<string, string>>): string {
 }
 
 /** Metadata and names come from others: nothing of them reaches the terminal as a control character. */
-function printable(text: string): string {
+export function printable(text: string): string {
   return text.replaceAll(/[\x00-\x1f\x7f-\x9f]/g, '\u{fffd}');
 }

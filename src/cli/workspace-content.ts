@@ -15,6 +15,7 @@ export type LocalContent = {
   readonly bytes: AsyncIterable<Uint8Array>;
   /** null: not known before. */
   readonly totalBytes: number | null;
+  readonly isDirectory: boolean;
 };
 
 const bundleHead = '# v';
@@ -30,15 +31,21 @@ export async function openContent(source: string, options: { readonly filesOnly:
   const facts = await stat(source).catch(() => undefined);
   if (facts?.isDirectory()) {
     const isRepository = (await stat(join(source, '.git')).catch(() => undefined)) !== undefined;
-    if (isRepository && !options.filesOnly) return { kind: 'bundle', bytes: bundleOf(source), totalBytes: null };
-    return { kind: 'archive', bytes: packDirectory(source), totalBytes: null };
+    if (isRepository && !options.filesOnly)
+      return { kind: 'bundle', bytes: bundleOf(source), totalBytes: null, isDirectory: true };
+    return { kind: 'archive', bytes: packDirectory(source), totalBytes: null, isDirectory: true };
   }
   if (!facts?.isFile()) throw noContent(source);
   const file = await open(source);
   const { buffer } = await file.read(Buffer.alloc(bundleHead.length), 0, bundleHead.length, 0);
   await file.close();
   const kind = buffer.toString('latin1') === bundleHead ? 'bundle' : 'archive';
-  return { kind, bytes: createReadStream(source) as AsyncIterable<Uint8Array>, totalBytes: facts.size };
+  return {
+    kind,
+    bytes: createReadStream(source) as AsyncIterable<Uint8Array>,
+    totalBytes: facts.size,
+    isDirectory: false,
+  };
 }
 
 /** What is sent, and why it broke off where that was here: the server only knows that it did. */

@@ -381,6 +381,17 @@ export const errorCatalog = {
     retry: 'never',
     meaning: 'What came from the sandbox could harm the checkout and was refused whole (said by the client).',
   },
+  undo_nothing: {
+    status: 404,
+    retry: 'never',
+    meaning: 'No change of ours is left to take back in this checkout (said by the client).',
+  },
+  undo_refused: {
+    status: 409,
+    retry: 'never',
+    meaning:
+      'What would be taken back was edited since; the details name the paths, nothing was changed (said by the client).',
+  },
   internal: { status: 500, retry: 'never', meaning: 'A bug here; the request id finds it in the log.' },
 } as const satisfies Record<string, ErrorSpec>;
 

@@ -71,6 +71,49 @@ test(
 );
 
 test(
+  'P133: exec tells only, brings back only, and keeps to paths; undo takes back the last pull',
+  async () => {
+    const other = await rig.repository('parts', { 'x/a': '1\n', 'y/b': '1\n' });
+    const run = (...words: string[]) => rig.run(other, words);
+    expect((await run('exec', '--dry-run')).code).toBe(66);
+    await run('exec', '--', 'true');
+    await writeFile(join(other, 'x/a'), '2\n');
+    await writeFile(join(other, 'y/b'), '2\n');
+    const told = await rig.json(other, ['exec', '--dry-run', '--', 'touch', '/tmp/ran']);
+    expect(told).toMatchObject({ state: 'changed', local: ['x/a', 'y/b'], sandbox: [] });
+    expect((await run('exec', '--dry-run', '--path', 'y')).stdout).toBe('A push would send:\n  y/b\n');
+    expect(
+      (await run('exec', '--pull-only', '-c', 'cat x/a; ls /tmp/ran; echo 3 > x/new; echo 3 > y/new')).stdout,
+    ).toBe('1\n');
+    expect(['x/new', 'y/new'].map((name) => existsSync(join(other, name)))).toEqual([true, true]);
+    expect((await run('exec', '--path', 'x', '-c', 'cat x/a y/b; echo 4 > x/new; echo 4 > y/new')).stdout).toBe(
+      '2\n1\n',
+    );
+    expect(await Promise.all(['x/new', 'y/new'].map((name) => readFile(join(other, name), 'utf8')))).toEqual([
+      '4\n',
+      '3\n',
+    ]);
+    for (const words of [
+      ['--path', '../x'],
+      ['--path', '/etc'],
+      ['--pull-only', '--no-pull'],
+    ]) {
+      expect((await run('exec', ...words, '--', 'true')).code, words.join(' ')).toBe(2);
+    }
+    const undone = await rig.json(other, ['undo']);
+    expect(undone).toMatchObject({ undone: true, kind: 'pull', files: 1, paths: ['x/new'] });
+    expect(await readFile(join(other, 'x/new'), 'utf8')).toBe('3\n');
+    expect(await rig.json(other, ['undo'])).toMatchObject({ error: { code: 'undo_nothing' } });
+    expect((await run('undo')).code).toBe(66);
+    await run('exec', '-c', 'echo 5 > x/new');
+    await writeFile(join(other, 'x/new'), 'edited\n');
+    const refused = await run('undo');
+    expect([refused.code, refused.stderr]).toEqual([73, expect.stringContaining('edited since: x/new')]);
+  },
+  manyCommands,
+);
+
+test(
   'P78, P100: a push that is refused is told, the command does not run, and the lease is free',
   async () => {
     const other = await rig.repository('refused');

@@ -49,7 +49,7 @@ test('P100, P106: no git inside is refused, a lost .git is healed with its files
   await using rig = await CheckoutRig.make(platform);
   await rig.write({ a: 'a\n' });
   const head = await rig.commit('first');
-  const hide = `#!/bin/sh\ncase " $* " in *" index-pack "*) head -c 50 >/dev/null; exit 128;; esac\nexec /usr/bin/git "$@"\n`;
+  const hide = `#!/bin/sh\ncase " $* " in *" index-pack "*|*" unpack-objects "*) head -c 50 >/dev/null; exit 128;; esac\nexec /usr/bin/git "$@"\n`;
   await rig.sandbox.files.write('/usr/local/bin/git', hide, { mode: 0o755 });
   await expect(rig.push()).rejects.toMatchObject({ code: 'sync_failed' });
   expect(await rig.inside('ls')).toBe('');
@@ -98,6 +98,17 @@ test('P110, P111: from a subdirectory it is the same checkout; hooks, filters, s
   await rig.push();
   expect(await rig.sandbox.files.exists('/tmp/ran')).toBe(false);
   await expect(rm(ran)).rejects.toMatchObject({ code: 'ENOENT' });
+  // The positive control: git as a person runs it does run them, on both sides.
+  for (const words of [
+    ['-c', 'core.fsmonitor=false', '-c', 'core.hooksPath=/dev/null', 'add', '-A'],
+    ['-c', 'core.fsmonitor=false', 'update-ref', 'refs/heads/control', 'HEAD'],
+    ['-c', 'core.hooksPath=/dev/null', 'status'],
+  ]) {
+    await rig.git(...words).catch(() => '');
+    await rm(ran);
+  }
+  await rig.inside('git checkout -q -b control');
+  expect(await rig.sandbox.files.exists('/tmp/ran')).toBe(true);
 });
 
 test('P114, P115: limits name the biggest paths, secrets and nested repositories stay here, an emptied checkout stops', async () => {

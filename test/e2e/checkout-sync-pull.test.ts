@@ -1,10 +1,11 @@
 /** Pull: what happened in the sandbox comes back, merged and whole, or not at all. */
 import { execFile } from 'node:child_process';
+import { createHash, randomBytes } from 'node:crypto';
 import { appendFileSync, existsSync } from 'node:fs';
 import { mkdir, readdir, readFile, rm, symlink, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { afterAll, beforeAll, expect } from 'vitest';
-import { status } from '../../src/checkout/sync/index.ts';
+import { status, undo } from '../../src/checkout/sync/index.ts';
 import { CheckoutRig } from '../support/checkout-rig.ts';
 import { Platform } from '../support/platform.ts';
 import { requires, testWith } from '../support/requires.ts';
@@ -204,8 +205,99 @@ test('an edit that comes while a pull is applied takes the whole pull back', asy
   expect(await rig.git('show', `${pulled.ref}:d`)).toBe('inside');
 });
 
+test('undo takes back what a pull brought, its commits too, and the next push makes the sandbox equal again', async () => {
+  await using rig = await CheckoutRig.make(platform);
+  await rig.write({ a: 'a\n', b: 'b\n' });
+  const first = await rig.commit('first');
+  await rig.write({ b: 'mine\n' });
+  await rig.push();
+  await rig.inside('echo inside > a; echo new > c; git add -A; git -c user.name=x -c user.email=y commit -qm inside');
+  const before = [...(await rig.localState()), await rig.git('status', '--porcelain')];
+  // Another git works here just now: the files are there, and the branch follows with the next sync.
+  const lock = join(rig.root, '.git/index.lock');
+  const lockAtEnd = ({ phase, files }: { phase: string; files: number }) => {
+    if (phase === 'apply' && files === 2) appendFileSync(lock, '');
+  };
+  await expect(rig.pull({ onProgress: lockAtEnd })).rejects.toMatchObject({ code: 'sync_failed' });
+  expect([await rig.read('a'), await rig.git('rev-parse', 'HEAD')]).toEqual(['inside\n', first]);
+  await rm(lock);
+  expect((await rig.pull()).warnings).toEqual(['What was interrupted here was finished.']);
+  expect(await rig.git('log', '-1', '--format=%s')).toBe('inside');
+  expect(await rig.git('status', '--porcelain')).toBe('');
+  const undone = await undo(rig.checkout);
+  expect(undone).toMatchObject({ undone: true, kind: 'pull', sandboxId: rig.sandbox.id, paths: ['a', 'c'] });
+  expect([await rig.git('rev-parse', 'HEAD'), await rig.git('status', '--porcelain')]).toEqual([first, before.at(-1)]);
+  expect([await rig.read('a'), await rig.read('b'), existsSync(join(rig.root, 'c'))]).toEqual(['a\n', 'mine\n', false]);
+  expect(await rig.git('log', '-1', '--format=%s', undone.commitsRef!)).toBe('inside');
+  await expect(undo(rig.checkout)).rejects.toMatchObject({ code: 'undo_nothing' });
+  await rig.push();
+  expect(await rig.inside('git rev-parse HEAD; cat a b; ls')).toBe(`${first}\na\nmine\na\nb`);
+});
+
+test('P85: status looks without the lease, changes nothing there, and tells when somebody else has the sandbox', async () => {
+  await using rig = await CheckoutRig.make(platform);
+  await rig.write({ a: 'a\n', b: 'b\n' });
+  await rig.commit('first');
+  await rig.push();
+  await rig.inside('echo inside > a; touch b; echo new > c');
+  await rig.write({ b: 'here\n' });
+  const inside = 'find /var/lib/atoll-sync -type f -exec sha256sum {} + | sort; ls /tmp';
+  const before = await rig.inside(inside);
+  const { state, local, sandbox } = await status(rig.checkout, rig.sandbox);
+  expect({ state, local, sandbox }).toEqual({ state: 'changed', local: ['b'], sandbox: ['a', 'c'] });
+  expect(await status(rig.checkout, rig.sandbox, { paths: ['c'] })).toMatchObject({ local: [], sandbox: ['c'] });
+  expect(await rig.inside(inside)).toBe(before);
+  await platform.client.leases.hold(
+    { resources: [rig.sandbox.id], holder: 'another', reason: 'works', ttlMs: 60_000 },
+    async () => {
+      const held = await status(rig.checkout, rig.sandbox);
+      expect(held).toMatchObject({ state: 'unknown', local: ['b'], sandbox: null });
+      expect(held.sandboxUnknown).not.toBe(null);
+      await expect(rig.pull(), 'the positive control: a pull does need it').rejects.toMatchObject({
+        code: expect.stringMatching(/^lease_/),
+      });
+    },
+  );
+  // What a killed pull has left is told, and left to the next sync.
+  expect(await killedPull(rig, 1)).toBe('SIGKILL');
+  expect(await status(rig.checkout, rig.sandbox)).toMatchObject({ interrupted: true });
+  expect(await status(rig.checkout, rig.sandbox)).toMatchObject({ interrupted: true });
+  await rig.pull();
+  expect(await status(rig.checkout, rig.sandbox)).toMatchObject({ interrupted: false, state: 'changed', local: ['b'] });
+});
+
+test('an edit of the same size in the same second is seen inside too; large packs come through a file, with progress', async () => {
+  await using rig = await CheckoutRig.make(platform);
+  await rig.write({ a: 'one\n', big: 'small\n' });
+  await rig.commit('first');
+  await rig.push();
+  for (const word of ['two', 'six', 'ten']) {
+    await rig.inside(`echo ${word} > a`);
+    expect(await rig.pull()).toMatchObject({ applied: true, paths: ['a'] });
+    expect(await rig.read('a')).toBe(`${word}\n`);
+  }
+  await rig.write({ a: 'now\n' });
+  await rig.push();
+  expect(await rig.inside('cat a; head -c 9000000 /dev/urandom > big')).toBe('now');
+  const seen = new Map<string, number>();
+  const onProgress = ({ phase, bytes }: { phase: string; bytes: number }) => void seen.set(phase, bytes);
+  expect(await rig.pull({ onProgress })).toMatchObject({ applied: true, bytes: 9_000_000 });
+  expect([...seen.keys()]).toEqual(['receive', 'apply', 'done']);
+  expect(seen.get('receive')).toBeGreaterThan(9_000_000);
+  expect(await rig.inside('sha256sum < big')).toBe(
+    `${createHash('sha256')
+      .update(await readFile(join(rig.root, 'big')))
+      .digest('hex')}  -`,
+  );
+  await rig.write({ big: randomBytes(9_000_000) });
+  seen.clear();
+  await rig.push({ onProgress });
+  expect([...seen.keys()]).toEqual(['snapshot', 'send', 'done']);
+  expect(seen.get('send')).toBeGreaterThan(9_000_000);
+});
+
 const hostileTree = (entry: string) => `
-set -e; D=$(ls -d /var/lib/atoll-sync/*); export GIT_DIR=$D/sync.git
+set -e; D=$(ls -d /var/lib/atoll-sync/*); : > $D/indexed; export GIT_DIR=$D/sync.git
 B=$(echo evil | git hash-object -w --stdin)
 ${entry}
 `;
@@ -269,7 +361,10 @@ test('P132, P120: symlinked parents, sizes, counts, a sudden emptiness and a bro
     code: 'sync_limit_exceeded',
     message: expect.stringContaining('big (3000000 bytes)'),
   });
+  const packs = () => readdir(join(rig.checkout.shadow, 'objects/pack'));
+  const kept = await packs();
   await expect(rig.pull({ limits: { files: 3 } })).rejects.toMatchObject({ code: 'sync_limit_exceeded' });
+  expect(await packs(), 'what is refused does not stay on this disk').toEqual(kept);
   expect(await rig.git('status', '--porcelain')).toBe('');
   expect(await rig.pull()).toMatchObject({ applied: true, files: 6 });
   await rig.push();

@@ -3,89 +3,97 @@
  *
  *   staged --journal written--> forward --every step done--> finished
  *                                  |
- *                                  +--a file changed meanwhile--> back --every step undone--> as before
+ *                                  +--a file changed meanwhile, or a step fails--> back --every step undone--> as before
  *
  * Invariants:
  *  - Before the journal is on disk, only files in the staging folder exist; a crash leaves those and nothing else.
- *  - A file appears under its name by rename, whole. What it replaces lies in the staging folder until the end.
+ *  - A file appears under its name whole. What it replaces lies in the staging folder until the end, and is looked at once more then.
  *  - After a crash `recoverApply` goes on in the direction that the journal names. Each step can be repeated.
+ *  - A path that was edited meanwhile stays as it was edited, whichever direction is taken.
  */
 import { randomUUID } from 'node:crypto';
-import {
-  chmod,
-  copyFile,
-  link,
-  lstat,
-  mkdir,
-  readdir,
-  readFile,
-  rename,
-  rm,
-  rmdir,
-  stat,
-  symlink,
-  unlink,
-  writeFile,
-} from 'node:fs/promises';
-import { dirname, join } from 'node:path';
-import { assert, writeFileDurably } from '../../base/index.ts';
+import { cp, mkdir, readFile, rm } from 'node:fs/promises';
+import { join } from 'node:path';
+import { setImmediate as others } from 'node:timers/promises';
+import { writeFileDurably } from '../../base/index.ts';
 import { PlatformError } from '../../protocol/index.ts';
+import { doStep, isDone, isUntouched, placeOf, type Seen, type Step, undoStep } from './apply-step.ts';
 import { type BranchMove, moveBranch } from './branch-move.ts';
-import { type Checkout, shadowCall, stagingPrefix } from './checkout.ts';
-import { diskPath, filesBelow, findOnDisk, isOnDisk, parentsOf, stampOf } from './disk-entries.ts';
-import { git, nameText } from './git-process.ts';
+import type { Checkout } from './checkout.ts';
+import { diskPath, filesBelow, find, isEntry, parentsOf, stampOf } from './disk-entries.ts';
+import { nameText } from './git-process.ts';
 import type { PullConflict } from './pull-merge.ts';
 import { type SyncRecord, writeRecord } from './records.ts';
-import { sizesOfBlobs, type TreeChange } from './trees.ts';
+import { makeStaging, removeStaging, stage, stageAgain } from './staging.ts';
+import type { TreeChange } from './trees.ts';
+import { type UndoRecord, writeUndo } from './undo-record.ts';
 
 export interface Finish {
-  readonly sandboxId: string;
-  readonly record: SyncRecord;
+  readonly sync: { readonly sandboxId: string; readonly record: SyncRecord } | null;
   readonly branch: BranchMove | null;
+  /** What `undo` takes back from now on; null: nothing. */
+  readonly undo: UndoRecord | null;
 }
 
 interface Journal {
-  readonly version: 1;
+  readonly version: 2;
   readonly direction: 'forward' | 'back';
   readonly staging: string;
   readonly steps: readonly TreeChange[];
   readonly finish: Finish;
 }
 
-/** How much content is read from git at once. */
-const batchBytes = 32 * 1024 * 1024;
+export interface Applied {
+  /** Empty: everything is changed. */
+  readonly conflicts: readonly PullConflict[];
+  readonly isBranchMoved: boolean;
+  readonly warnings: readonly string[];
+}
 
-/** Answers the conflicts, with nothing changed, or none, with everything changed. */
+/** A write within this time of another may leave the same time at the file. */
+const sameTimeNs = 100_000_000n;
+/** Others in this process, such as whoever renews a lease, come to their turn after so many files. */
+const turnEvery = 64;
+
 export async function applyChanges(
   checkout: Checkout,
   changes: readonly TreeChange[],
   finish: Finish,
   onStep: (files: number) => void = () => {},
-): Promise<readonly PullConflict[]> {
+): Promise<Applied> {
   const steps = inOrder(changes);
-  const { conflicts, stamps } = await verify(checkout, steps);
-  if (conflicts.length > 0) return conflicts;
-  const staging = await stagingFolder(checkout);
-  const journal: Journal = { version: 1, direction: 'forward', staging, steps, finish };
+  const staging = await makeStaging(checkout);
+  const journal: Journal = { version: 2, direction: 'forward', staging, steps, finish };
+  let seen: readonly Seen[];
   try {
-    await stage(checkout, journal);
+    const verified = await verify(checkout, journal);
+    if (verified.conflicts.length > 0) {
+      await rm(staging, { recursive: true, force: true });
+      return { conflicts: verified.conflicts, isBranchMoved: false, warnings: [] };
+    }
+    seen = verified.seen;
+    await stage(
+      checkout,
+      staging,
+      steps.map((change, index) => ({ index, change })),
+    );
   } catch (error) {
     await rm(staging, { recursive: true, force: true });
     throw error;
   }
   onStep(0);
   await writeFileDurably(journalPath(checkout), JSON.stringify(journal));
-  for (const [index, step] of steps.entries()) {
-    onStep(index);
-    if (stampOf(await findOnDisk(checkout, step.name)) !== stamps[index] && !isReplacedDirectory(steps, step)) {
-      await goBack(checkout, journal, index);
-      return [{ path: nameText(step.name), reason: 'changed_meanwhile' }];
-    }
-    await doStep(checkout, journal, index);
+  const conflict = await goForward(checkout, journal, { seen, onStep });
+  if (conflict !== undefined) {
+    return { conflicts: [conflict], isBranchMoved: false, warnings: await goBack(checkout, journal) };
   }
   onStep(steps.length);
-  await finishApply(checkout, journal);
-  return [];
+  return { conflicts: [], ...(await finishApply(checkout, journal)) };
+}
+
+/** Whether a process was killed on the way. */
+export async function isInterrupted(checkout: Checkout): Promise<boolean> {
+  return find(journalPath(checkout)) !== undefined;
 }
 
 /** Ends what a killed process began. Answers whether there was something. */
@@ -97,184 +105,123 @@ export async function recoverApply(checkout: Checkout): Promise<{ readonly warni
   }
   const journal = JSON.parse(text) as Journal;
   if (journal.direction === 'back') {
-    await goBack(checkout, journal, journal.steps.length);
-    return { warnings: ['A pull that was interrupted was taken back.'] };
+    return { warnings: ['What was interrupted here was taken back.', ...(await goBack(checkout, journal))] };
   }
-  const warnings = ['A pull that was interrupted was finished.'];
-  for (const [index, step] of journal.steps.entries()) {
-    if (await isDone(checkout, journal, index)) continue;
-    const isAsBefore =
-      step.from === null
-        ? (await findOnDisk(checkout, step.name)) === undefined
-        : await isOnDisk(checkout, step.name, step.from);
-    if (isAsBefore || isReplacedDirectory(journal.steps, step)) await doStep(checkout, journal, index);
-    else warnings.push(await rescue(checkout, journal, index));
+  const warnings = ['What was interrupted here was finished.'];
+  await stageAgain(checkout, journal.staging, journal.steps);
+  for (const step of stepsOf(checkout, journal)) {
+    if (isDone(step)) continue;
+    const obstacle = await orBack(checkout, journal, step, () => doStep(step, undefined));
+    if (obstacle !== undefined) warnings.push(await rescue(step));
   }
-  await finishApply(checkout, journal);
-  return { warnings };
+  return { warnings: [...warnings, ...(await finishApply(checkout, journal)).warnings] };
 }
 
 /** Removals before what may take their place, and the deepest first. */
-function inOrder(changes: readonly TreeChange[]): TreeChange[] {
+export function inOrder<Change extends TreeChange>(changes: readonly Change[]): Change[] {
   const removals = changes.filter(({ to }) => to === null).sort((a, b) => (a.name < b.name ? 1 : -1));
   return [...removals, ...changes.filter(({ to }) => to !== null)];
 }
 
-async function verify(checkout: Checkout, steps: readonly TreeChange[]) {
+/** What is in the way of the steps, and how each path looked. */
+export async function verify(checkout: Checkout, { steps, staging }: Pick<Journal, 'steps' | 'staging'>) {
   const removed = new Set(steps.filter(({ to }) => to === null).map(({ name }) => name));
+  // The clock of the file system itself.
+  const nowNs = find(staging)?.mtimeNs ?? 0n;
   const conflicts: PullConflict[] = [];
-  const stamps: string[] = [];
-  for (const step of steps) {
-    const found = await findOnDisk(checkout, step.name);
-    stamps.push(stampOf(found));
-    const reason = await obstacle(checkout, step, removed);
+  const seen: Seen[] = [];
+  for (const [index, step] of steps.entries()) {
+    if (index % turnEvery === 0) await others();
+    const found = find(diskPath(checkout, step.name));
+    seen.push({ stamp: stampOf(found), isRecent: (found?.mtimeNs ?? 0n) > nowNs - sameTimeNs });
+    const reason = obstacle(checkout, step, removed);
     if (reason !== undefined) conflicts.push({ path: nameText(step.name), reason });
   }
-  return { conflicts, stamps };
+  return { conflicts, seen };
 }
 
-async function obstacle(
+function obstacle(
   checkout: Checkout,
-  step: TreeChange,
+  { name, from, to }: TreeChange,
   removed: ReadonlySet<string>,
-): Promise<PullConflict['reason'] | undefined> {
-  for (const parent of parentsOf(step.name)) {
-    const found = await findOnDisk(checkout, parent);
+): PullConflict['reason'] | undefined {
+  for (const parent of parentsOf(name)) {
+    const found = find(diskPath(checkout, parent));
     if (found === undefined || removed.has(parent)) break;
     if (!found.isDirectory()) return 'exists_here';
   }
-  if (step.from !== null) return (await isOnDisk(checkout, step.name, step.from)) ? undefined : 'changed_meanwhile';
-  const found = parentsOf(step.name).some((parent) => removed.has(parent))
-    ? undefined
-    : await findOnDisk(checkout, step.name);
-  if (found === undefined || (step.to !== null && (await isOnDisk(checkout, step.name, step.to)))) return undefined;
+  const path = diskPath(checkout, name);
+  if (from !== null) return isEntry(path, from) ? undefined : 'changed_meanwhile';
+  const found = parentsOf(name).some((parent) => removed.has(parent)) ? undefined : find(path);
+  if (found === undefined || (to !== null && isEntry(path, to))) return undefined;
   if (!found.isDirectory()) return 'exists_here';
-  return (await filesBelow(checkout, step.name)).every((name) => removed.has(name)) ? undefined : 'exists_here';
+  return filesBelow(checkout, name).every((below) => removed.has(below)) ? undefined : 'exists_here';
 }
 
-/** The step puts a file where a directory was, or under what was a file: its own stamp has changed by an earlier step. */
-function isReplacedDirectory(steps: readonly TreeChange[], step: TreeChange): boolean {
-  if (step.from !== null || step.to === null) return false;
-  const parents = new Set(parentsOf(step.name));
-  return steps.some(({ name, to }) => to === null && (name.startsWith(`${step.name}/`) || parents.has(name)));
-}
-
-async function stagingFolder(checkout: Checkout): Promise<string> {
-  const { gitDirectory, root } = checkout;
-  const isNear = gitDirectory !== undefined && (await stat(gitDirectory)).dev === (await stat(root)).dev;
-  const folder = join(isNear ? gitDirectory : root, `${stagingPrefix}${randomUUID()}`);
-  await mkdir(folder, { mode: 0o700 });
-  return folder;
-}
-
-async function stage(checkout: Checkout, { steps, staging }: Journal): Promise<void> {
-  const written = steps.flatMap(({ to }, index) => (to === null ? [] : [{ index, ...to }]));
-  const sizes = await sizesOfBlobs(
-    checkout,
-    written.map(({ id }) => id),
-  );
-  for (let at = 0; at < written.length; ) {
-    const part: typeof written = [];
-    for (let bytes = 0; at < written.length && (part.length === 0 || bytes < batchBytes); at++) {
-      part.push(written[at]!);
-      bytes += sizes.get(written[at]!.id) ?? 0;
-    }
-    const { stdout } = await git(
-      ['cat-file', '--batch'],
-      shadowCall(checkout, { stdin: `${part.map(({ id }) => id).join('\n')}\n` }),
-    );
-    let offset = 0;
-    for (const { index, mode, id } of part) {
-      const end = stdout.indexOf(10, offset);
-      const [name, type, size] = stdout.toString('latin1', offset, end).split(' ');
-      assert(name === id && type === 'blob');
-      const content = stdout.subarray(end + 1, end + 1 + Number(size));
-      offset = end + 2 + Number(size);
-      await stageOne(join(staging, String(index)), mode, content);
-    }
+async function goForward(
+  checkout: Checkout,
+  journal: Journal,
+  { seen, onStep }: { readonly seen: readonly Seen[]; readonly onStep: (files: number) => void },
+): Promise<PullConflict | undefined> {
+  const steps = stepsOf(checkout, journal);
+  for (const step of steps) {
+    if (step.index % turnEvery === 0) await others();
+    onStep(step.index);
+    const reason = await orBack(checkout, journal, step, () => doStep(step, seen[step.index]));
+    if (reason !== undefined) return { path: nameText(step.change.name), reason };
   }
+  // Whoever had a file open may have written into what was moved away.
+  const late = steps.find((step) => !isUntouched(step, seen[step.index]));
+  return late === undefined ? undefined : { path: nameText(late.change.name), reason: 'changed_meanwhile' };
 }
 
-async function stageOne(path: string, mode: string, content: Buffer): Promise<void> {
-  if (mode === '120000') return await symlink(content, path);
-  await writeFile(path, content, { mode: 0o666, flag: 'wx' });
-  if (mode === '100755') await chmod(path, 0o777 & ~process.umask());
-}
-
-async function doStep(checkout: Checkout, { steps, staging }: Journal, index: number): Promise<void> {
-  const { name, to } = steps[index]!;
-  const target = diskPath(checkout, name);
-  const kept = join(staging, `${index}.old`);
-  await rm(kept, { force: true });
-  if (to === null) {
-    await moveFile(target, kept);
-    await removeEmptyParents(checkout, name);
-    return;
-  }
-  const found = await findOnDisk(checkout, name);
-  if (found?.isDirectory()) await removeEmptyTree(target);
-  else if (found !== undefined) await link(target, kept).catch(() => copyFile(target, kept));
-  await mkdir(diskPath(checkout, parentsOf(name).at(-1) ?? '.'), { recursive: true });
-  await moveFile(join(staging, String(index)), target);
-}
-
-/** Also between file systems, where the new name still appears whole. */
-async function moveFile(from: string | Buffer, to: string | Buffer): Promise<void> {
+/** A step that cannot be done at all takes everything back. */
+async function orBack<Result>(checkout: Checkout, journal: Journal, step: Step, act: () => Result): Promise<Result> {
   try {
-    await rename(from, to);
-  } catch (error) {
-    if ((error as NodeJS.ErrnoException).code !== 'EXDEV') throw error;
-    const near = Buffer.concat([Buffer.from(to), Buffer.from(`${stagingPrefix}tmp`)]);
-    await copyFile(from, near);
-    await rename(near, to);
-    await unlink(from);
+    return act();
+  } catch (cause) {
+    const path = nameText(step.change.name);
+    const warnings = await goBack(checkout, journal);
+    throw new PlatformError(
+      'sync_failed',
+      `${path} cannot be changed here (${(cause as Error).message}). ${warnings.join(' ') || 'Everything is as it was before.'}`,
+      { details: { paths: [path] }, cause },
+    );
   }
 }
 
-async function isDone(checkout: Checkout, { steps, staging }: Journal, index: number): Promise<boolean> {
-  const { name, to } = steps[index]!;
-  if (to === null) return (await findOnDisk(checkout, name)) === undefined;
-  return !(await isThere(join(staging, String(index))));
-}
-
-async function goBack(checkout: Checkout, journal: Journal, doneSteps: number): Promise<void> {
+async function goBack(checkout: Checkout, journal: Journal): Promise<string[]> {
   if (journal.direction !== 'back') {
     await writeFileDurably(journalPath(checkout), JSON.stringify({ ...journal, direction: 'back' }));
   }
-  for (let index = doneSteps - 1; index >= 0; index--) {
-    const { name, to } = journal.steps[index]!;
-    const kept = join(journal.staging, `${index}.old`);
-    if (await isThere(kept)) {
-      await mkdir(diskPath(checkout, parentsOf(name).at(-1) ?? '.'), { recursive: true });
-      await moveFile(kept, diskPath(checkout, name));
-    } else if (
-      to !== null &&
-      !(await isThere(join(journal.staging, String(index)))) &&
-      (await isOnDisk(checkout, name, to))
-    ) {
-      await unlink(diskPath(checkout, name));
-      await removeEmptyParents(checkout, name);
+  const warnings: string[] = [];
+  for (const step of stepsOf(checkout, journal).reverse()) {
+    if (!undoStep(step)) {
+      warnings.push(`${nameText(step.change.name)} was edited on the way and is left as it is.`);
     }
   }
   await endJournal(checkout, journal);
+  return warnings;
 }
 
 /** After a crash a path may have been edited: the edit stays, and what should have been written lies beside the records. */
-async function rescue(checkout: Checkout, { steps, staging }: Journal, index: number): Promise<string> {
-  const path = nameText(steps[index]!.name);
-  if (steps[index]!.to === null) return `${path} was changed after an interrupted pull and was not removed.`;
-  const folder = join(checkout.directory, 'rescued');
+async function rescue(step: Step): Promise<string> {
+  const path = nameText(step.change.name);
+  if (step.change.to === null) return `${path} was changed after an interruption and was not removed.`;
+  const folder = join(step.checkout.directory, 'rescued');
   await mkdir(folder, { recursive: true });
-  const target = join(folder, `${randomUUID()}-${path.replaceAll('/', '_').slice(-100)}`);
-  await moveFile(join(staging, String(index)), target);
-  return `${path} was changed after an interrupted pull and is left as it is; the sandbox's version is ${target}.`;
+  const target = join(folder, `${randomUUID()}-${path.replaceAll(/[/\0]/g, '_').slice(-100)}`);
+  await cp(placeOf(step, ''), target, { verbatimSymlinks: true });
+  return `${path} was changed after an interruption and is left as it is; what should have been written is ${target}.`;
 }
 
-async function finishApply(checkout: Checkout, journal: Journal): Promise<void> {
+async function finishApply(checkout: Checkout, journal: Journal): Promise<Omit<Applied, 'conflicts'>> {
   const { finish, staging } = journal;
-  if (finish.branch !== null) await moveBranch(checkout, finish.branch, staging);
-  await writeRecord(checkout, finish.sandboxId, finish.record);
+  const moved = finish.branch === null ? undefined : await moveBranch(checkout, finish.branch, staging);
+  if (finish.sync !== null) await writeRecord(checkout, finish.sync.sandboxId, finish.sync.record);
+  await writeUndo(checkout, finish.undo);
   await endJournal(checkout, journal);
+  return { isBranchMoved: moved?.isMoved ?? false, warnings: moved?.warnings ?? [] };
 }
 
 async function endJournal(checkout: Checkout, { staging }: Journal): Promise<void> {
@@ -282,40 +229,10 @@ async function endJournal(checkout: Checkout, { staging }: Journal): Promise<voi
   await rm(staging, { recursive: true, force: true });
 }
 
-/** Without a journal a staging folder is what a killed process had prepared and not begun. */
-async function removeStaging({ gitDirectory, root }: Checkout): Promise<void> {
-  for (const folder of gitDirectory === undefined ? [root] : [root, gitDirectory]) {
-    const left = (await readdir(folder)).filter((name) => name.startsWith(stagingPrefix));
-    for (const name of left) await rm(join(folder, name), { recursive: true, force: true });
-  }
-}
-
-function isThere(path: string): Promise<boolean> {
-  return lstat(path).then(
-    () => true,
-    () => false,
-  );
-}
-
-async function removeEmptyParents(checkout: Checkout, name: string): Promise<void> {
-  for (const parent of parentsOf(name).reverse()) {
-    try {
-      await rmdir(diskPath(checkout, parent));
-    } catch (error) {
-      const { code } = error as NodeJS.ErrnoException;
-      if (code === 'ENOTEMPTY' || code === 'EEXIST' || code === 'ENOENT') return;
-      throw new PlatformError('sync_failed', `The folder ${nameText(parent)} cannot be removed.`, { cause: error });
-    }
-  }
-}
-
-async function removeEmptyTree(path: Buffer): Promise<void> {
-  for (const entry of await readdir(path, { encoding: 'buffer' })) {
-    await removeEmptyTree(Buffer.concat([path, Buffer.from('/'), entry]));
-  }
-  await rmdir(path);
+function stepsOf(checkout: Checkout, { steps, staging }: Journal): Step[] {
+  return steps.map((change, index) => ({ checkout, staging, index, change }));
 }
 
 function journalPath(checkout: Checkout): string {
-  return join(dirname(checkout.shadow), 'journal.json');
+  return join(checkout.directory, 'journal.json');
 }

@@ -1,71 +1,108 @@
 /**
- * Moves the user's branch to commits that were made in the sandbox, with the index that belongs to them. Only ever forward: whoever calls has seen
- * that the new commit descends from the present one, and a branch that moved meanwhile stays where it is.
+ * Moves the user's branch to another commit, with the index that belongs to it: to commits that were made in the sandbox, or back where it was
+ * before. A branch that moved meanwhile stays where it is, and so does one whose staged changes cannot go along: the commit is then on a ref.
  */
-import { copyFile, link, lstat, rename, rm } from 'node:fs/promises';
+import { copyFile, link, lstat, rename, rm, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { PlatformError } from '../../protocol/index.ts';
 import { type Checkout, shadowCall, userCall } from './checkout.ts';
+import { isErrno } from './disk-entries.ts';
 import { git, gitLine } from './git-process.ts';
+import { headCommit } from './local-head.ts';
 
 export interface BranchMove {
   /** Full name of the ref; null: HEAD itself, which is detached. */
   readonly ref: string | null;
+  /** null: there is no commit yet. */
   readonly from: string | null;
-  readonly to: string;
+  readonly to: string | null;
   /** What is staged, before and after. */
   readonly indexFrom: string;
   readonly indexTo: string;
 }
 
 const none = '0'.repeat(40);
+const committer = { GIT_COMMITTER_NAME: 'atoll', GIT_COMMITTER_EMAIL: 'sync@atoll.invalid' };
 
-export async function moveBranch(checkout: Checkout, move: BranchMove, staging: string): Promise<void> {
-  const present = await git(['rev-parse', '--verify', '-q', 'HEAD'], userCall(checkout, { accept: [1, 128] }));
-  const now = present.code === 0 ? present.stdout.toString().trim() : null;
-  if (now === move.to) return;
-  if (now !== move.from) {
-    await setRef(checkout, `refs/atoll/commits/${move.to.slice(0, 12)}`, move.to);
-    return;
+export async function moveBranch(
+  checkout: Checkout,
+  move: BranchMove,
+  staging: string,
+): Promise<{ readonly isMoved: boolean; readonly warnings: readonly string[] }> {
+  const release = await lockIndex(checkout, staging);
+  try {
+    const now = await headCommit(checkout);
+    // A process may have been killed between the two: the branch is there, and the index follows.
+    const isThere = now === move.to;
+    const index = isThere || now === move.from ? await nextIndex(checkout, move, staging) : undefined;
+    if (!isThere && (index === undefined || !(await moveRef(checkout, move)))) {
+      return { isMoved: false, warnings: await keepCommit(checkout, move) };
+    }
+    if (index !== undefined) await rename(index, join(checkout.gitDirectory ?? '', 'index'));
+    return { isMoved: true, warnings: [] };
+  } finally {
+    await release();
   }
-  await moveIndex(checkout, move, staging);
-  const words = ['-c', 'core.logAllRefUpdates=true', 'update-ref', '-m', 'atoll: commits from the sandbox'];
-  const target = move.ref === null ? ['--no-deref', 'HEAD'] : [move.ref];
-  await gitLine([...words, ...target, move.to, move.from ?? none], userCall(checkout, { env: committer }));
 }
 
 export async function setRef(checkout: Checkout, ref: string, commit: string): Promise<void> {
   await gitLine(['update-ref', ref, commit], userCall(checkout, { env: committer }));
 }
 
-const committer = { GIT_COMMITTER_NAME: 'atoll', GIT_COMMITTER_EMAIL: 'sync@atoll.invalid' };
-
-/** Nobody else's lock is ever removed: one that is there is ours only if it is the very file that we made. */
-export async function refuseLockedIndex(checkout: Checkout): Promise<void> {
-  const lock = join(checkout.gitDirectory ?? '', 'index.lock');
-  if ((await lstat(lock).catch(() => undefined)) !== undefined) {
-    throw new PlatformError(
-      'sync_failed',
-      `Another git works in this repository (${lock} exists). Nothing was changed.`,
-    );
-  }
+/** Where commits of the sandbox lie when no branch leads to them. */
+export function commitsRef(head: string): string {
+  return `refs/atoll/commits/${head.slice(0, 12)}`;
 }
 
-async function moveIndex(checkout: Checkout, move: BranchMove, staging: string): Promise<void> {
-  const directory = checkout.gitDirectory ?? '';
-  const [index, lock, made] = [join(directory, 'index'), join(directory, 'index.lock'), join(staging, 'index')];
-  const [mine, locked] = await Promise.all([made, lock].map((path) => lstat(path).catch(() => undefined)));
-  if (mine === undefined || locked === undefined || mine.ino !== locked.ino) {
-    await rm(made, { force: true });
-    await copyFile(index, made).catch(() => undefined);
-    // Through the shadow, so that no filter of the user's runs on what the sandbox wrote.
-    const env = { GIT_INDEX_FILE: made };
-    const { code } = await git(
-      ['read-tree', '-i', '-m', move.indexFrom, move.indexTo],
-      shadowCall(checkout, { env, accept: [128] }),
-    );
-    if (code !== 0) await gitLine(['read-tree', move.indexTo], shadowCall(checkout, { env }));
-    await link(made, lock);
+export async function refuseLockedIndex(checkout: Checkout): Promise<void> {
+  const lock = indexLock(checkout);
+  if ((await lstat(lock).catch(() => undefined)) !== undefined) throw anotherGit(lock, 'Nothing was changed.');
+}
+
+/** As git itself does, and held until the answer is called. Nobody else's lock is removed: ours is the very file that we made. */
+async function lockIndex(checkout: Checkout, staging: string): Promise<() => Promise<void>> {
+  const [lock, mine] = [indexLock(checkout), join(staging, 'lock')];
+  await writeFile(mine, '');
+  try {
+    await link(mine, lock);
+  } catch (error) {
+    if (!isErrno(error, 'EEXIST')) throw error;
+    const [ours, theirs] = await Promise.all([lstat(mine), lstat(lock).catch(() => undefined)]);
+    if (theirs === undefined || ours.ino !== theirs.ino) throw anotherGit(lock, 'The next sync goes on from here.');
   }
-  await rename(lock, index);
+  return () => rm(lock, { force: true });
+}
+
+/** The user's index with the staged changes carried over; undefined when they do not fit. */
+async function nextIndex(checkout: Checkout, move: BranchMove, staging: string): Promise<string | undefined> {
+  const made = join(staging, 'index');
+  await rm(made, { force: true });
+  await copyFile(join(checkout.gitDirectory ?? '', 'index'), made).catch(() => undefined);
+  // Through the shadow, so that no filter of the user's runs on what the sandbox wrote.
+  const call = shadowCall(checkout, { env: { GIT_INDEX_FILE: made }, accept: [128] });
+  const { code } = await git(['read-tree', '-i', '-m', move.indexFrom, move.indexTo], call);
+  return code === 0 ? made : undefined;
+}
+
+/** False: somebody else moved it. */
+async function moveRef(checkout: Checkout, move: BranchMove): Promise<boolean> {
+  const words = ['-c', 'core.logAllRefUpdates=true', 'update-ref', '-m', 'atoll: commits of the sandbox'];
+  const target = move.ref === null ? ['--no-deref', 'HEAD'] : [move.ref];
+  const change = move.to === null ? ['-d', ...target, move.from ?? none] : [...target, move.to, move.from ?? none];
+  const { code } = await git([...words, ...change], userCall(checkout, { env: committer, accept: [1, 128] }));
+  return code === 0;
+}
+
+async function keepCommit(checkout: Checkout, { to }: BranchMove): Promise<string[]> {
+  if (to === null) return ['The branch was moved by somebody else and stays where it is.'];
+  await setRef(checkout, commitsRef(to), to);
+  return [`The branch was moved by somebody else and stays where it is; the commits are on ${commitsRef(to)}.`];
+}
+
+function anotherGit(lock: string, whatNow: string): PlatformError {
+  return new PlatformError('sync_failed', `Another git works in this repository (${lock} exists). ${whatNow}`);
+}
+
+function indexLock(checkout: Checkout): string {
+  return join(checkout.gitDirectory ?? '', 'index.lock');
 }

@@ -11,7 +11,7 @@ const waitLimitMs = 10 * 60_000;
 const lookAgainMs = 25;
 
 export async function withCheckoutLock<Result>(
-  checkout: Checkout,
+  checkout: Pick<Checkout, 'directory'>,
   signal: AbortSignal | undefined,
   work: () => Promise<Result>,
 ): Promise<Result> {
@@ -23,7 +23,7 @@ export async function withCheckoutLock<Result>(
   }
 }
 
-async function acquire(checkout: Checkout, signal: AbortSignal | undefined): Promise<DirectoryLock> {
+async function acquire(checkout: Pick<Checkout, 'directory'>, signal: AbortSignal | undefined): Promise<DirectoryLock> {
   for (let waitedMs = 0; ; waitedMs += lookAgainMs) {
     signal?.throwIfAborted();
     try {

@@ -37,6 +37,8 @@ export interface Checkout {
 const excludesLimitBytes = 64 * 1024;
 /** What sync itself leaves in a working tree while it applies something. */
 export const stagingPrefix = '.atoll-sync-';
+/** What an apply of a plan leaves there; its own journal leads to it. */
+export const planStagingPrefix = `${stagingPrefix}plan-`;
 /** Bytes are synced as they lie in the working tree: no conversion and no filter takes part on either side. */
 export const rawAttributes = '* -text !eol !ident !filter !working-tree-encoding !diff\n';
 
@@ -52,7 +54,10 @@ export async function openCheckout(cwd: string, options: OpenCheckoutOptions): P
     '--is-shallow-repository',
     '--show-object-format',
   ];
-  const found = await git(['rev-parse', ...asked], { cwd: here, env: userEnv, accept: [128] });
+  const [found, config] = await Promise.all([
+    git(['rev-parse', ...asked], { cwd: here, env: userEnv, accept: [128] }),
+    userConfig(here, userEnv),
+  ]);
   const lines = found.stdout.toString('utf8').split('\n');
   if (found.code !== 0) {
     const isBare = await git(['rev-parse', '--is-bare-repository'], { cwd: here, env: userEnv, accept: [128] });
@@ -60,12 +65,13 @@ export async function openCheckout(cwd: string, options: OpenCheckoutOptions): P
       throw refused('This is a bare repository. Sync works in a working tree: make one with `git worktree add`.');
     }
     if (isBare.code === 0) throw refused('This is inside a .git directory. Go to the working tree.');
+    // Taken for a plain directory it would arrive without its commits.
+    if (hasGit(here)) throw refused('There is a .git here that git does not read; `git status` says why.');
     return await withShadow(options, { env, root: here, kind: 'plain', excludes: '' });
   }
   const [root, gitDirectory, common, shallow, format] = lines as [string, string, string, string, string];
   if (format !== 'sha1') throw refused(`The repository uses ${format} object names; sync knows sha1 only.`);
   const commonDirectory = isAbsolute(common) ? common : resolve(here, common);
-  const config = await userConfig(here, userEnv);
   if (config.get('extensions.partialclone') !== undefined || config.get('remote.origin.promisor') === 'true') {
     throw refused(
       'The repository is a partial clone, whose objects are not all here. Fetch them (`git config --unset remote.origin.partialclonefilter; git config --unset remote.origin.promisor; git config --unset extensions.partialclone; git fetch --refetch`), or work in a clone made without --filter.',
@@ -81,6 +87,11 @@ export async function openCheckout(cwd: string, options: OpenCheckoutOptions): P
     isSparse: config.get('core.sparsecheckout') === 'true',
     excludes: await excludesOf(commonDirectory, config, options.env),
   });
+}
+
+function hasGit(directory: string): boolean {
+  if (existsSync(join(directory, '.git'))) return true;
+  return dirname(directory) !== directory && hasGit(dirname(directory));
 }
 
 /** For git on the shadow with the user's working tree. */
@@ -124,7 +135,8 @@ async function withShadow(options: OpenCheckoutOptions, found: Found): Promise<C
   return checkout;
 }
 
-async function ensureShadow(checkout: Checkout): Promise<void> {
+/** The repository of our own at `shadow`; repeating is harmless. */
+export async function ensureShadow(checkout: Checkout): Promise<void> {
   const { shadow, commonDirectory } = checkout;
   const ready = join(shadow, 'atoll-ready');
   if (!existsSync(ready)) {
@@ -142,7 +154,7 @@ async function ensureShadow(checkout: Checkout): Promise<void> {
     }
     await writeFile(ready, '');
   }
-  await writeFile(join(shadow, 'info/exclude'), `/.git\n/${stagingPrefix}*\n${checkout.excludes}`);
+  await writeFile(join(shadow, 'info/exclude'), `/.git\n${stagingPrefix}*\n${checkout.excludes}`);
   if (checkout.isShallow && commonDirectory !== undefined) {
     await copyFile(join(commonDirectory, 'shallow'), join(shadow, 'shallow'));
   } else {

@@ -3,13 +3,13 @@
  * somebody removes them, or until the checkout has what they hold.
  */
 import { mkdir, readdir, readFile, rm, symlink, writeFile } from 'node:fs/promises';
-import { dirname, join } from 'node:path';
+import { join } from 'node:path';
 import { setRef } from './branch-move.ts';
 import { type Checkout, shadowCall, userCall } from './checkout.ts';
 import { git, gitLine, nameBytes, nameText, zeroSeparated } from './git-process.ts';
 import { giveToUser } from './packs.ts';
 import type { PullConflict } from './pull-merge.ts';
-import type { TreeChange } from './trees.ts';
+import { eachBlob, type TreeChange, type TreeEntry } from './trees.ts';
 
 interface Kept {
   readonly ref: string;
@@ -46,9 +46,8 @@ export async function keepConflict(
     await gitLine(['update-ref', ref, input.commit], shadowCall(checkout));
   }
   const inConflict = new Set(input.conflicts.map(({ path }) => path));
-  for (const { name: path, to } of input.changes) {
-    if (to !== null) await writeCopy(checkout, join(folder, 'sandbox'), path, to);
-  }
+  const sent = input.changes.flatMap(({ name: path, to }) => (to === null ? [] : [{ name: path, ...to }]));
+  await writeCopies(checkout, join(folder, 'sandbox'), sent);
   await writeMerged(checkout, input, folder);
   const wanted = input.changes
     .filter(({ name: path }) => inConflict.has(nameText(path)))
@@ -87,33 +86,34 @@ async function hasAll(checkout: Checkout, tree: string, kept: Kept): Promise<boo
 }
 
 async function writeMerged(checkout: Checkout, input: ConflictInput, folder: string): Promise<void> {
-  for (const { path, reason } of input.conflicts) {
-    if (reason !== 'both_changed') continue;
-    const words = ['ls-tree', '-z', input.mergedTree, '--', path];
-    const { stdout } = await git(words, shadowCall(checkout, { env: { GIT_LITERAL_PATHSPECS: '1' } }));
-    const found = /^(\d+) blob ([0-9a-f]{40})\t/.exec(stdout.toString('latin1'));
-    if (found === null) continue;
-    await writeCopy(checkout, join(folder, 'merged'), Buffer.from(path).toString('latin1'), {
-      mode: found[1]!,
-      id: found[2]!,
-    });
-  }
+  const both = input.conflicts.filter(({ reason }) => reason === 'both_changed').map(({ path }) => path);
+  if (both.length === 0) return;
+  const { stdout } = await git(['ls-tree', '-r', '-z', input.mergedTree], shadowCall(checkout));
+  const wanted = new Set(both);
+  const merged = zeroSeparated(stdout).flatMap((line) => {
+    const [mode, type, id] = line.slice(0, line.indexOf('\t')).split(' ') as [string, string, string];
+    const name = line.slice(line.indexOf('\t') + 1);
+    return type === 'blob' && wanted.has(nameText(name)) ? [{ name, mode, id }] : [];
+  });
+  await writeCopies(checkout, join(folder, 'merged'), merged);
 }
 
-/** A symlink is kept as one; it leads nowhere that is followed here, because each copy is made new below a folder of ours. */
-async function writeCopy(
+/**
+ * Symlinks are kept as such, and come last: whatever the file system takes for the same name, no file is written through one.
+ */
+async function writeCopies(
   checkout: Checkout,
   folder: string,
-  name: string,
-  entry: { readonly mode: string; readonly id: string },
+  entries: readonly (TreeEntry & { readonly name: string })[],
 ): Promise<void> {
-  const path = Buffer.concat([Buffer.from(`${folder}/`), nameBytes(name)]);
-  const { stdout } = await git(['cat-file', 'blob', entry.id], shadowCall(checkout));
-  await mkdir(dirname(path.toString('latin1')) === '.' ? folder : path.subarray(0, path.lastIndexOf(47)), {
-    recursive: true,
+  const isLink = ({ mode }: TreeEntry) => mode === '120000';
+  const ordered = [...entries.filter((entry) => !isLink(entry)), ...entries.filter(isLink)];
+  await eachBlob(checkout, ordered, async ({ name, mode }, content) => {
+    const path = Buffer.concat([Buffer.from(`${folder}/`), nameBytes(name)]);
+    await mkdir(path.subarray(0, path.lastIndexOf(47)), { recursive: true });
+    if (mode === '120000') await symlink(content, path);
+    else await writeFile(path, content, { flag: 'wx' });
   });
-  if (entry.mode === '120000') await symlink(stdout, path);
-  else await writeFile(path, stdout, { flag: 'wx' });
 }
 
 function readme(

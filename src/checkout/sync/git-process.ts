@@ -2,8 +2,10 @@
  * Runs git on the user's machine. No hook, prompt, signature, file monitor, pager or configuration of the user takes part: what is needed of the
  * configuration is read once, in `openCheckout`, and given as options.
  */
-import { spawn } from 'node:child_process';
-import { PlatformError } from '../../protocol/index.ts';
+import { type ChildProcessByStdio, spawn } from 'node:child_process';
+import { closeSync, openSync } from 'node:fs';
+import type { Readable, Writable } from 'node:stream';
+import { isPlatformError, PlatformError } from '../../protocol/index.ts';
 
 export { nameBytes, nameText, zeroSeparated } from '../../base/index.ts';
 
@@ -15,6 +17,10 @@ export interface GitCall {
   readonly env: Readonly<Record<string, string>>;
   readonly cwd: string;
   readonly stdin?: string | Uint8Array;
+  /** A file that is given as stdin instead. */
+  readonly stdinPath?: string;
+  /** Ends git at once. */
+  readonly signal?: AbortSignal;
   /** Exit codes that are answers. */
   readonly accept?: readonly number[];
   /** Takes stdout piece by piece; `stdout` is then empty. */
@@ -25,6 +31,10 @@ export interface GitAnswer {
   readonly code: number;
   readonly stdout: Buffer;
 }
+
+/** What git says when an object is named that is not there. */
+const lostObject =
+  /invalid object|bad (object|tree|revision)|unable to (read|find)|missing (blob|tree|commit)|could not read|not a (valid|tree) object|failed to (read|unpack)/i;
 
 const guards = [
   'core.hooksPath=/dev/null',
@@ -58,7 +68,15 @@ export function gitEnvironment(environment: Readonly<Record<string, string | und
 }
 
 export async function git(words: readonly string[], call: GitCall): Promise<GitAnswer> {
-  const child = spawn('git', [...guards, ...words], { cwd: call.cwd, env: call.env, stdio: ['pipe', 'pipe', 'pipe'] });
+  const file = call.stdinPath === undefined ? undefined : openSync(call.stdinPath, 'r');
+  const child = spawn('git', [...guards, ...words], {
+    cwd: call.cwd,
+    env: call.env,
+    stdio: [file ?? 'pipe', 'pipe', 'pipe'],
+    killSignal: 'SIGKILL',
+    ...(call.signal && { signal: call.signal }),
+  }) as ChildProcessByStdio<Writable | null, Readable, Readable>;
+  if (file !== undefined) closeSync(file);
   const chunks: Buffer[] = [];
   let bytes = 0;
   let said = '';
@@ -71,20 +89,29 @@ export async function git(words: readonly string[], call: GitCall): Promise<GitA
   child.stderr.setEncoding('utf8').on('data', (text: string) => {
     said = (said + text).slice(-stderrKeptBytes);
   });
-  child.stdin.on('error', () => {}); // A git that ends early tells why by its exit code.
-  child.stdin.end(call.stdin ?? '');
+  child.stdin?.on('error', () => {}); // A git that ends early tells why by its exit code.
+  child.stdin?.end(call.stdin ?? '');
   const code = await new Promise<number>((resolve, reject) => {
     child.on('error', (cause) =>
-      reject(new PlatformError('sync_not_possible', 'git cannot be started here.', { cause })),
+      reject(
+        cause.name === 'AbortError'
+          ? cause
+          : new PlatformError('sync_not_possible', 'git cannot be started here.', { cause }),
+      ),
     );
     child.on('close', (exitCode) => resolve(exitCode ?? 128));
   });
   if (code !== 0 && !call.accept?.includes(code)) {
     throw new PlatformError('sync_failed', `git ${words[0]} failed: ${said.trim() || `exit ${code}`}`, {
-      details: { command: words[0], exitCode: code },
+      details: { command: words[0], exitCode: code, isObjectLost: lostObject.test(said) },
     });
   }
   return { code, stdout: Buffer.concat(chunks) };
+}
+
+/** The user's repository has let go of an object that the shadow borrowed (`git gc` after a rebase, say). */
+export function isObjectLost(error: unknown): boolean {
+  return isPlatformError(error, 'sync_failed') && error.details?.['isObjectLost'] === true;
 }
 
 export async function gitLine(words: readonly string[], call: GitCall): Promise<string> {

@@ -53,12 +53,11 @@ export async function checkHostileChanges(
 export function isUnsafeName(name: string): boolean {
   if (name === '' || name.startsWith('/') || name.includes('\0') || nameBytes(name).length > nameLimitBytes)
     return true;
-  if (name.startsWith(stagingPrefix)) return true;
   return nameText(name).split('/').some(isUnsafePart);
 }
 
 function isUnsafePart(part: string): boolean {
-  return part === '' || part === '.' || part === '..' || isGitName(part);
+  return part === '' || part === '.' || part === '..' || part.startsWith(stagingPrefix) || isGitName(part);
 }
 
 function unsafe(what: string, paths: readonly string[]): PlatformError {

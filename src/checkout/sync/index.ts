@@ -16,3 +16,5 @@ export { pull } from './pull.ts';
 export type { PullConflict } from './pull-merge.ts';
 export { push } from './push.ts';
 export { status } from './status.ts';
+export { findUndo, type UndoOptions, type UndoResult, undo } from './undo.ts';
+export type { UndoRecord } from './undo-record.ts';

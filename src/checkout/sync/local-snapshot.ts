@@ -6,14 +6,22 @@
  * copied and never written.
  */
 import { existsSync } from 'node:fs';
-import { copyFile, lstat, readdir, readFile, rm, stat, writeFile } from 'node:fs/promises';
-import { dirname, join } from 'node:path';
-import { type Checkout, refused, shadowCall, stagingPrefix, userCall } from './checkout.ts';
-import { git, gitLine, nameBytes, nameText, zeroSeparated } from './git-process.ts';
-import { largeFilePointers } from './large-file-pointers.ts';
-import { checkLimits, type SizedPath } from './limits.ts';
-import type { SecretsPolicy, SyncLimits } from './options.ts';
-import { looksSecret, refuseSecrets } from './secrets.ts';
+import { copyFile, readdir, readFile, rm, stat, writeFile } from 'node:fs/promises';
+import { join } from 'node:path';
+import { type Checkout, refused, shadowCall } from './checkout.ts';
+import { git, gitLine, isObjectLost } from './git-process.ts';
+import { localHead } from './local-head.ts';
+import type { SecretsPolicy } from './options.ts';
+import {
+  alignIgnored,
+  dropIndex,
+  keepSparsePaths,
+  listChanges,
+  type RecordOptions,
+  recordChanges,
+  refreshIndex,
+  userIndexCopy,
+} from './shadow-index.ts';
 
 export interface Snapshot {
   readonly head: string | null;
@@ -25,11 +33,7 @@ export interface Snapshot {
   readonly warnings: readonly string[];
 }
 
-export interface SnapshotOptions {
-  readonly limits: SyncLimits;
-  readonly secretsPolicy: SecretsPolicy;
-  readonly onFiles?: (files: number, bytes: number) => void;
-}
+export type SnapshotOptions = RecordOptions;
 
 /** What the last snapshot found, so that the next one asks git only for what may have changed. */
 interface Remembered {
@@ -41,13 +45,17 @@ interface Remembered {
   readonly key: string;
   readonly tree: string;
   readonly commit: string;
+  /** The commit of what is staged, and what it was made from. */
+  readonly staged: string | null;
+  readonly stagedKey: string;
+  /** Many entries of our index may be as new as itself. */
+  readonly isRacy: boolean;
 }
 
 export const emptyTree = '4b825dc642cb6eb9a060e54bf8d69288fbee4904';
-/** From here on new content goes into one pack: a file per object costs far more than the content. */
-const manyFiles = 500;
-/** What git takes for big it streams into a pack. */
-const onePack = ['-c', 'core.bigFileThreshold=1'];
+/** So many new files are worth writing the index once more. */
+const racyFiles = 200;
+const racyMs = 2_000;
 const identity = {
   GIT_AUTHOR_NAME: 'atoll',
   GIT_AUTHOR_EMAIL: 'sync@atoll.invalid',
@@ -58,20 +66,56 @@ const identity = {
 };
 
 export async function takeSnapshot(checkout: Checkout, options: SnapshotOptions): Promise<Snapshot> {
+  try {
+    return await snapshotOnce(checkout, options);
+  } catch (error) {
+    if (!isObjectLost(error)) throw error;
+    // The index names content that is not kept anywhere any more: it is made anew, from the files.
+    await forgetSnapshot(checkout);
+    return await snapshotOnce(checkout, options);
+  }
+}
+
+/** The next snapshot looks at every file. */
+export async function forgetSnapshot(checkout: Checkout): Promise<void> {
+  await rm(memoryPath(checkout), { force: true });
+  await dropIndex(checkout);
+}
+
+/** What of the shadow's objects the next snapshot builds on. */
+export async function rememberedObjects(checkout: Checkout): Promise<string[]> {
   const memory = await remembered(checkout);
-  const [{ head, branch }, index] = await Promise.all([headOf(checkout), stagedTree(checkout, memory)]);
+  if (memory === undefined) return [];
+  return [memory.commit, memory.tree, memory.staged, memory.indexTree].filter((id) => id !== null);
+}
+
+async function snapshotOnce(checkout: Checkout, options: SnapshotOptions): Promise<Snapshot> {
+  await removeStaleLocks(checkout);
+  const memory = await remembered(checkout);
   // What one policy let into our index another would not take out.
-  if ((memory?.secretsPolicy === 'send') !== (options.secretsPolicy === 'send'))
-    await rm(join(checkout.shadow, 'index'), { force: true });
+  if ((memory?.secretsPolicy === 'send') !== (options.secretsPolicy === 'send')) await dropIndex(checkout);
   const isFirst = !existsSync(join(checkout.shadow, 'index'));
+  const isSettled = !isFirst && memory?.isRacy === true && (await isIndexOld(checkout));
+  if (isSettled) await refreshIndex(checkout, true);
+  const isListedNow = !isFirst && !checkout.isSparse;
+  const [{ head, branch }, index, listed] = await Promise.all([
+    localHead(checkout),
+    stagedTree(checkout, memory),
+    isListedNow ? listChanges(checkout) : undefined,
+  ]);
   const seed = index.tree ?? head;
-  if (isFirst && seed !== null) await git(['read-tree', seed], shadowCall(checkout));
+  if (isFirst && seed !== null) {
+    await git(['read-tree', seed], shadowCall(checkout));
+    await refreshIndex(checkout);
+  }
   const isIndexNew = index.stamp !== memory?.indexStamp;
   if (checkout.isSparse && (isFirst || isIndexNew)) await keepSparsePaths(checkout);
   const warnings = index.isUnmerged ? ['The index has unmerged paths; the sandbox sees nothing as staged.'] : [];
   if (existsSync(join(checkout.root, '.gitmodules')))
     warnings.push('Submodules are not synced: their folders are empty in the sandbox.');
-  const changed = await recordChanges(checkout, options, warnings);
+  // A kill after this must not leave an index that the memory does not know.
+  const beforeWrite = () => rm(memoryPath(checkout), { force: true });
+  const changed = await recordChanges(checkout, options, { listed, warnings, beforeWrite });
   const patternsChanged =
     memory?.excludes !== checkout.excludes || changed.some((name) => /(^|\/)\.gitignore$/.test(name));
   if (!isFirst && (isIndexNew || patternsChanged)) await alignIgnored(checkout);
@@ -79,7 +123,8 @@ export async function takeSnapshot(checkout: Checkout, options: SnapshotOptions)
   const tree = isAsBefore ? memory.tree : await gitLine(['write-tree'], shadowCall(checkout));
   const indexTree = checkout.kind === 'plain' ? null : (index.tree ?? (head === null ? emptyTree : null));
   const key = [head, branch, indexTree, tree].join(' ');
-  const commit = memory?.key === key ? memory.commit : await commitSnapshot(checkout, { head, indexTree, tree });
+  const isSame = memory?.key === key;
+  const made = isSame ? memory : await commitSnapshot(checkout, { head, indexTree, tree, memory });
   const next: Remembered = {
     indexStamp: index.stamp,
     indexTree: index.tree,
@@ -88,24 +133,27 @@ export async function takeSnapshot(checkout: Checkout, options: SnapshotOptions)
     secretsPolicy: options.secretsPolicy,
     key,
     tree,
-    commit,
+    commit: made.commit,
+    staged: made.staged,
+    stagedKey: `${head} ${indexTree}`,
+    isRacy: isFirst || changed.length > racyFiles || (memory?.isRacy === true && !isSettled),
   };
-  await writeFile(memoryPath(checkout), JSON.stringify(next));
-  return { head, branch, indexTree, tree, commit, warnings };
+  if (JSON.stringify(next) !== JSON.stringify(memory)) await writeFile(memoryPath(checkout), JSON.stringify(next));
+  return { head, branch, indexTree, tree, commit: made.commit, warnings };
+}
+
+/** Files as new as the index are read whole at every look; once it is written again, later than that, they are not. */
+async function isIndexOld(checkout: Checkout): Promise<boolean> {
+  const clock = join(checkout.directory, 'clock');
+  await writeFile(clock, '');
+  const [now, index] = await Promise.all([stat(clock), stat(join(checkout.shadow, 'index'))]);
+  return now.mtimeMs - index.mtimeMs > racyMs;
 }
 
 /** A commit in the shadow with a fixed author and time: the same content has the same name. */
 export function commitTree(checkout: Checkout, tree: string, parents: readonly string[]): Promise<string> {
   const words = ['commit-tree', ...parents.flatMap((parent) => ['-p', parent]), '-m', 'atoll snapshot', tree];
   return gitLine(words, shadowCall(checkout, { env: identity }));
-}
-
-export async function headOf(checkout: Checkout): Promise<Pick<Snapshot, 'head' | 'branch'>> {
-  if (checkout.kind === 'plain') return { head: null, branch: null };
-  const { code, stdout } = await git(['rev-parse', '--verify', '-q', 'HEAD'], userCall(checkout, { accept: [1, 128] }));
-  const symbolic = await readFile(join(checkout.gitDirectory ?? '', 'HEAD'), 'utf8');
-  const branch = symbolic.startsWith('ref: ') ? symbolic.slice(5).trim() : null;
-  return { head: code === 0 ? stdout.toString().trim() : null, branch };
 }
 
 async function stagedTree(checkout: Checkout, memory: Remembered | undefined) {
@@ -115,7 +163,7 @@ async function stagedTree(checkout: Checkout, memory: Remembered | undefined) {
   if (found === undefined) return { tree: emptyTree, stamp: 'none', isUnmerged: false };
   const stamp = `${found.ino} ${found.size} ${found.mtimeNs} ${found.ctimeNs}`;
   if (memory?.indexStamp === stamp) return { tree: memory.indexTree, stamp, isUnmerged: memory.isUnmerged };
-  const copy = join(checkout.shadow, 'user-index');
+  const copy = userIndexCopy(checkout);
   await rm(`${copy}.lock`, { force: true });
   await copyFile(path, copy);
   await copySharedIndex(checkout);
@@ -129,123 +177,32 @@ async function stagedTree(checkout: Checkout, memory: Remembered | undefined) {
 }
 
 /** A split index has its other part beside it. */
-async function copySharedIndex({ gitDirectory = '', shadow }: Checkout): Promise<void> {
+export async function copySharedIndex({ gitDirectory = '', shadow }: Checkout): Promise<void> {
   const names = (await readdir(gitDirectory)).filter((name) => name.startsWith('sharedindex.'));
   for (const name of names) await copyFile(join(gitDirectory, name), join(shadow, name));
 }
 
-/** Takes what differs from our index into it, and answers the names. */
-async function recordChanges(checkout: Checkout, options: SnapshotOptions, warnings: string[]): Promise<string[]> {
-  const listed = await git(['ls-files', '-z', '-o', '-m', '-d', '--exclude-standard'], shadowCall(checkout));
-  const tracked = new Set(zeroSeparated((await untrackedFree(checkout, listed.stdout.length > 0)).stdout));
-  // Where a file became a directory, what was there has to go before what is there comes.
-  const all = [...new Set(zeroSeparated(listed.stdout))];
-  const names = [...all.filter((name) => tracked.has(name)), ...all.filter((name) => !tracked.has(name))];
-  const nested = names.filter((name) => name.endsWith('/'));
-  for (const name of nested) warnings.push(`${nameText(name)} is a repository of its own and is not synced.`);
-  let wanted = names.filter((name) => !name.endsWith('/') && !name.startsWith(stagingPrefix));
-  const secret = wanted.filter((name) => !tracked.has(name) && looksSecret(name));
-  if (secret.length > 0 && options.secretsPolicy !== 'send') {
-    if (options.secretsPolicy === 'refuse') throw refuseSecrets(secret.map(nameText));
-    for (const name of secret)
-      warnings.push(`${nameText(name)} looks like a secret and is not sent (it is neither tracked nor ignored).`);
-    const unwanted = new Set(secret);
-    wanted = wanted.filter((name) => !unwanted.has(name));
-  }
-  const pointers = await largeFilePointers(checkout, wanted);
-  wanted = wanted.filter((name) => !pointers.has(name));
-  const sized = await sizesOf(checkout, wanted);
-  checkLimits(sized, options.limits, 'here');
-  options.onFiles?.(
-    sized.length,
-    sized.reduce((sum, { bytes }) => sum + bytes, 0),
-  );
-  if (wanted.length > 0) {
-    const stdin = Buffer.concat(wanted.flatMap((name) => [nameBytes(name), Buffer.of(0)]));
-    // A kill after this must not leave an index that the memory does not know.
-    await rm(memoryPath(checkout), { force: true });
-    const words = ['update-index', '--add', '--remove', '--replace', '-z', '--stdin'];
-    await git(wanted.length > manyFiles ? [...onePack, ...words] : words, shadowCall(checkout, { stdin }));
-  }
-  return wanted;
-}
-
-/** What our index holds already; asked only when there is something to tell apart. */
-function untrackedFree(checkout: Checkout, isNeeded: boolean) {
-  if (!isNeeded) return Promise.resolve({ stdout: Buffer.alloc(0) });
-  return git(['ls-files', '-z', '-c'], shadowCall(checkout));
-}
-
-async function sizesOf(checkout: Checkout, names: readonly string[]): Promise<SizedPath[]> {
-  const sized: SizedPath[] = [];
-  const root = Buffer.from(`${checkout.root}/`);
-  for (let at = 0; at < names.length; at += 256) {
-    const part = names.slice(at, at + 256).map(async (name) => {
-      const found = await lstat(Buffer.concat([root, nameBytes(name)])).catch(() => undefined);
-      return { path: nameText(name), bytes: found?.isFile() ? found.size : 0 };
-    });
-    sized.push(...(await Promise.all(part)));
-  }
-  return sized;
-}
-
-/** A path that is ignored belongs to the snapshot exactly if the user's index tracks it. */
-async function alignIgnored(checkout: Checkout): Promise<void> {
-  const words = ['ls-files', '-z', '-c', '-i', '--exclude-standard'];
-  const ours = zeroSeparated((await git(words, shadowCall(checkout))).stdout);
-  const env = { GIT_INDEX_FILE: join(checkout.shadow, 'user-index') };
-  const theirs =
-    checkout.kind === 'git' && existsSync(env.GIT_INDEX_FILE)
-      ? zeroSeparated((await git(words, shadowCall(checkout, { env }))).stdout)
-      : [];
-  const tracked = new Set(theirs);
-  const known = new Set(ours);
-  await updateIndex(
-    checkout,
-    ['--force-remove'],
-    ours.filter((name) => !tracked.has(name)),
-  );
-  await updateIndex(
-    checkout,
-    ['--add', '--remove', '--replace'],
-    theirs.filter((name) => !known.has(name)),
-  );
-}
-
-/** Paths outside of a sparse checkout are absent on purpose: they keep the content that the user's index has. */
-async function keepSparsePaths(checkout: Checkout): Promise<void> {
-  const env = { GIT_INDEX_FILE: join(checkout.shadow, 'user-index') };
-  const { stdout } = await git(['ls-files', '-z', '-t', '-s'], shadowCall(checkout, { env }));
-  const skipped = zeroSeparated(stdout).filter((line) => line.startsWith('S '));
-  if (skipped.length === 0) return;
-  const stdin = Buffer.concat(skipped.flatMap((line) => [nameBytes(line.slice(2)), Buffer.of(0)]));
-  await git(['update-index', '-z', '--index-info'], shadowCall(checkout, { stdin }));
-  await updateIndex(
-    checkout,
-    ['--skip-worktree'],
-    skipped.map((line) => line.slice(line.indexOf('\t') + 1)),
-  );
-}
-
-async function updateIndex(checkout: Checkout, words: readonly string[], names: readonly string[]): Promise<void> {
-  if (names.length === 0) return;
-  const stdin = Buffer.concat(names.flatMap((name) => [nameBytes(name), Buffer.of(0)]));
-  await git(['update-index', ...words, '-z', '--stdin'], shadowCall(checkout, { stdin }));
-}
-
+/** The commit of what is staged stays the same while only files change. */
 async function commitSnapshot(
   checkout: Checkout,
-  state: { readonly head: string | null; readonly indexTree: string | null; readonly tree: string },
-): Promise<string> {
-  const { head, indexTree, tree } = state;
+  state: {
+    readonly head: string | null;
+    readonly indexTree: string | null;
+    readonly tree: string;
+    readonly memory: Remembered | undefined;
+  },
+): Promise<Pick<Remembered, 'commit' | 'staged'>> {
+  const { head, indexTree, tree, memory } = state;
   const above = head === null ? [] : [head];
-  if (indexTree === null || indexTree === emptyTree) return await commitTree(checkout, tree, above);
-  const staged = await commitTree(checkout, indexTree, above);
-  return await commitTree(checkout, tree, [staged]);
+  if (indexTree === null || indexTree === emptyTree) {
+    return { staged: null, commit: await commitTree(checkout, tree, above) };
+  }
+  const isKnown = memory?.staged != null && memory.stagedKey === `${head} ${indexTree}`;
+  const staged = isKnown ? memory.staged : await commitTree(checkout, indexTree, above);
+  return { staged, commit: await commitTree(checkout, tree, [staged]) };
 }
 
 async function remembered(checkout: Checkout): Promise<Remembered | undefined> {
-  await removeStaleLocks(checkout);
   try {
     return JSON.parse(await readFile(memoryPath(checkout), 'utf8')) as Remembered;
   } catch {
@@ -261,5 +218,5 @@ async function removeStaleLocks(checkout: Checkout): Promise<void> {
 }
 
 function memoryPath(checkout: Checkout): string {
-  return join(dirname(checkout.shadow), 'snapshot.json');
+  return join(checkout.directory, 'snapshot.json');
 }

@@ -2,7 +2,8 @@
 import type { PullConflict } from './pull-merge.ts';
 
 export interface SyncProgress {
-  readonly phase: 'snapshot' | 'send' | 'apply' | 'receive';
+  /** `done`: nothing follows; whoever shows progress takes it away. */
+  readonly phase: 'snapshot' | 'send' | 'apply' | 'receive' | 'done';
   readonly files: number;
   readonly bytes: number;
 }
@@ -81,9 +82,16 @@ export interface PullResult {
 }
 
 export interface SyncStatus {
-  readonly state: 'never' | 'same' | 'changed';
+  /** `unknown`: the sandbox cannot be looked into now, because somebody else holds it or it does not run. */
+  readonly state: 'never' | 'same' | 'changed' | 'unknown';
+  /** What a push would send. */
   readonly local: readonly string[];
-  readonly sandbox: readonly string[];
+  /** What a pull would bring; `HEAD` stands for new commits. null when it is not known. */
+  readonly sandbox: readonly string[] | null;
+  /** Why it is not known. */
+  readonly sandboxUnknown: string | null;
   /** Folders of earlier conflicts that nobody has removed. */
   readonly leftovers: readonly string[];
+  /** A pull or an undo was cut short; the next sync finishes it. */
+  readonly interrupted: boolean;
 }

@@ -2,21 +2,24 @@
  * Brings here what happened in the sandbox since the base that both sides agreed on: file changes, merged with those made here meanwhile, and
  * commits as commits. Everything is prepared first; then it is applied whole, or nothing is and the sandbox's side lies on a ref and in a folder.
  */
-import { PlatformError } from '../../protocol/index.ts';
+import { rm, writeFile } from 'node:fs/promises';
+import { join } from 'node:path';
+import { isPlatformError, PlatformError } from '../../protocol/index.ts';
 import type { Sandbox } from '../../sdk/index.ts';
-import { applyChanges, recoverApply } from './apply.ts';
-import { setRef } from './branch-move.ts';
+import { type Applied, applyChanges, recoverApply } from './apply.ts';
+import { commitsRef, setRef } from './branch-move.ts';
 import { type Checkout, refused, shadowCall } from './checkout.ts';
 import { withCheckoutLock } from './checkout-lock.ts';
 import { keepConflict, settleConflicts } from './conflicts.ts';
-import { gitLine, nameText } from './git-process.ts';
+import { gitLine, isObjectLost, nameText } from './git-process.ts';
 import { checkHostileChanges } from './hostile-tree.ts';
 import { limitsOf } from './limits.ts';
-import { emptyTree, headOf, type Snapshot, takeSnapshot } from './local-snapshot.ts';
+import { localHead } from './local-head.ts';
+import { emptyTree, forgetSnapshot, type Snapshot, takeSnapshot } from './local-snapshot.ts';
 import type { PullOptions, PullResult } from './options.ts';
 import { takePack } from './packs.ts';
 import { mergeTrees, type PullConflict } from './pull-merge.ts';
-import { commitsRef, planCommits } from './pulled-commits.ts';
+import { planCommits } from './pulled-commits.ts';
 import { readRecord, type SyncRecord, writeRecord } from './records.ts';
 import { pullScript } from './sandbox-scripts.ts';
 import {
@@ -27,7 +30,9 @@ import {
   type SandboxAnswer,
   SandboxSide,
 } from './sandbox-side.ts';
-import { changesBetween, limitedTree, treeOf } from './trees.ts';
+import { tidyShadow } from './shadow-size.ts';
+import { changesBetween, limitedTree } from './trees.ts';
+import type { UndoRecord } from './undo-record.ts';
 
 export const nothingPulled: PullResult = {
   applied: false,
@@ -42,6 +47,8 @@ export const nothingPulled: PullResult = {
   warnings: [],
 };
 
+const nothingApplied: Applied = { conflicts: [], isBranchMoved: false, warnings: [] };
+
 /** What arrived, checked as far as its own form goes. */
 export interface Arrived {
   readonly base: string;
@@ -54,7 +61,9 @@ export interface Arrived {
 }
 
 export function pull(checkout: Checkout, sandbox: Sandbox, options: PullOptions = {}): Promise<PullResult> {
-  return withCheckoutLock(checkout, options.signal, () => pullLocked(checkout, sandbox, options));
+  return withCheckoutLock(checkout, options.signal, () => pullLocked(checkout, sandbox, options)).finally(() =>
+    options.onProgress?.({ phase: 'done', files: 0, bytes: 0 }),
+  );
 }
 
 /** The caller holds the checkout's lock. */
@@ -62,7 +71,27 @@ export async function pullLocked(checkout: Checkout, sandbox: Sandbox, options: 
   const recovered = await recoverApply(checkout);
   const warnings = [...(recovered?.warnings ?? [])];
   const side = new SandboxSide(sandbox, checkout, options);
-  let record = await readRecord(checkout, sandbox.id);
+  const record = await readRecord(checkout, sandbox.id);
+  try {
+    return await tryPull(checkout, side, { sandboxId: sandbox.id, record, options, warnings });
+  } catch (error) {
+    if (!isObjectLost(error)) throw error;
+    // What was remembered names objects that are gone. The sandbox has what it builds on, and sends it too.
+    await forgetSnapshot(checkout);
+    return await tryPull(checkout, side, { sandboxId: sandbox.id, record: undefined, options, warnings });
+  }
+}
+
+interface Pulling {
+  readonly sandboxId: string;
+  readonly record: SyncRecord | undefined;
+  readonly options: PullOptions;
+  readonly warnings: readonly string[];
+}
+
+async function tryPull(checkout: Checkout, side: SandboxSide, given: Pulling): Promise<PullResult> {
+  const { options, warnings } = given;
+  let { record } = given;
   let answer = await ask(checkout, side, record);
   if (answer.error === 'stale') {
     record = undefined;
@@ -70,12 +99,18 @@ export async function pullLocked(checkout: Checkout, sandbox: Sandbox, options: 
   }
   if (answer.error !== undefined) throw refusalOf(answer.error);
   if (answer.fields.get('same') === 'yes') return { ...nothingPulled, warnings };
-  const arrived = await receive(checkout, side, { answer, record, options });
-  return await settle(checkout, { sandboxId: sandbox.id, arrived, record, options, warnings });
+  const discard = await receivePack(checkout, side, answer, options);
+  try {
+    const arrived = await arrivedOf(checkout, answer, record);
+    return await settle(checkout, { ...given, record, arrived });
+  } catch (error) {
+    if (isPlatformError(error, 'sync_unsafe', 'sync_limit_exceeded')) await discard();
+    throw error;
+  }
 }
 
 async function ask(checkout: Checkout, side: SandboxSide, record: SyncRecord | undefined): Promise<SandboxAnswer> {
-  const head = record === undefined ? (await headOf(checkout)).head : null;
+  const head = record === undefined ? (await localHead(checkout)).head : null;
   const haves = [record?.pushed, record?.seen === record?.base ? undefined : record?.seen, head].filter(
     (id) => id != null,
   );
@@ -87,30 +122,39 @@ async function ask(checkout: Checkout, side: SandboxSide, record: SyncRecord | u
   return await side.run(pullScript, [...seen, String(inlinePackBytes), ...haves]);
 }
 
-interface Receiving {
-  readonly answer: SandboxAnswer;
-  readonly record: SyncRecord | undefined;
-  readonly options: PullOptions;
-}
-
-async function receive(
+/** The answer removes it again. */
+async function receivePack(
   checkout: Checkout,
   side: SandboxSide,
-  { answer, record, options }: Receiving,
-): Promise<Arrived> {
+  answer: SandboxAnswer,
+  options: PullOptions,
+): Promise<() => Promise<void>> {
   const bytes = Number(answer.fields.get('bytes'));
-  const limit = limitsOf(options.limits).totalBytes;
+  const limits = limitsOf(options.limits);
   if (!Number.isSafeInteger(bytes) || bytes < 0)
     throw new PlatformError('sync_failed', 'The sandbox gave no good size.');
-  if (bytes > limit) {
-    throw new PlatformError('sync_limit_exceeded', `The sandbox would send ${bytes} bytes; the limit is ${limit}.`, {
-      details: { bytes },
-    });
+  if (bytes > limits.totalBytes) {
+    throw new PlatformError(
+      'sync_limit_exceeded',
+      `The sandbox would send ${bytes} bytes; the limit is ${limits.totalBytes}.`,
+      { details: { bytes } },
+    );
   }
-  const pack = bytes <= inlinePackBytes ? answer.data : await side.download(bytes);
-  if (pack.byteLength !== bytes) throw new PlatformError('sync_failed', 'The pack from the sandbox is not whole.');
-  options.onProgress?.({ phase: 'receive', files: 0, bytes });
-  await takePack(checkout, pack, limit);
+  const report = (got: number) => options.onProgress?.({ phase: 'receive', files: 0, bytes: got });
+  const path = join(checkout.directory, 'pack.in');
+  try {
+    if (bytes > inlinePackBytes) await side.download(path, bytes, report);
+    else if (answer.data.byteLength !== bytes)
+      throw new PlatformError('sync_failed', 'The pack from the sandbox is not whole.');
+    else await writeFile(path, answer.data, { mode: 0o600 });
+    report(bytes);
+    return await takePack(checkout, { path, bytes }, { limits, ...(options.signal && { signal: options.signal }) });
+  } finally {
+    await rm(path, { force: true });
+  }
+}
+
+async function arrivedOf(checkout: Checkout, answer: SandboxAnswer, record: SyncRecord | undefined): Promise<Arrived> {
   const arrived = {
     base: objectField(answer, 'base'),
     commit: objectField(answer, 'snapshot'),
@@ -119,22 +163,19 @@ async function receive(
     branch: answer.fields.get('branch') === 'detached' ? null : (answer.fields.get('branch') ?? null),
     indexTree: objectOrNone(answer, 'index'),
   };
-  const parents = await gitLine(['rev-parse', `${arrived.commit}^@`], shadowCall(checkout));
-  if (parents !== arrived.base || (await treeOf(checkout, arrived.commit)) !== arrived.tree) {
+  const asked = [`${arrived.commit}^@`, `${arrived.commit}^{tree}`, `${arrived.base}^{tree}`];
+  const found = (await gitLine(['rev-parse', ...asked], shadowCall(checkout))).split('\n');
+  const [parent, tree, baseTree] = found as [string, string, string];
+  if (found.length !== asked.length || parent !== arrived.base || tree !== arrived.tree) {
     throw new PlatformError('sync_unsafe', 'What the sandbox sent does not fit together.');
   }
-  const baseTree = await treeOf(checkout, arrived.base);
   if (record !== undefined && baseTree !== record.baseTree)
     throw new PlatformError('sync_unsafe', 'The sandbox gave another base.');
   return { ...arrived, baseTree };
 }
 
-interface Settling {
-  readonly sandboxId: string;
+interface Settling extends Pulling {
   readonly arrived: Arrived;
-  readonly record: SyncRecord | undefined;
-  readonly options: PullOptions;
-  readonly warnings: readonly string[];
 }
 
 async function settle(
@@ -170,34 +211,38 @@ async function settle(
     return { ...nothingPulled, ...result, conflicts: merged.conflicts };
   }
   const next = recordAfter(arrived, record, { theirs, snapshot });
-  const finish = { sandboxId, record: next, branch: plan.move };
-  const conflicts =
-    merged.conflicts.length > 0
-      ? merged.conflicts
-      : await applyChanges(checkout, changes, finish, (files) =>
-          options.onProgress?.({ phase: 'apply', files, bytes }),
-        );
+  const undo: UndoRecord = {
+    version: 1,
+    kind: 'pull',
+    sandboxId,
+    before: snapshot.tree,
+    changes,
+    branch: plan.move,
+  };
+  const isNothing = merged.conflicts.length > 0 || (changes.length === 0 && plan.move === null);
+  const finish = { sync: { sandboxId, record: next }, branch: plan.move, undo };
+  const onStep = (files: number) => options.onProgress?.({ phase: 'apply', files, bytes });
+  const applied = isNothing ? nothingApplied : await applyChanges(checkout, changes, finish, onStep);
+  const conflicts = [...merged.conflicts, ...applied.conflicts];
+  const told = { ...nothingPulled, ...result, warnings: [...all, ...applied.warnings], conflicts };
   if (conflicts.length > 0) {
+    const { changes: sent } = asked;
     const kept = await keep(checkout, {
       sandboxId,
       arrived,
       conflicts,
-      changes: asked.changes,
+      changes: sent,
       mergedTree: merged.tree,
       snapshot,
     });
-    if (plan.move !== null) await setRef(checkout, commitsRef(plan.move.to), plan.move.to);
+    if (plan.move?.to != null) await setRef(checkout, commitsRef(plan.move.to), plan.move.to);
     await writeRecord(checkout, sandboxId, next);
-    return { ...nothingPulled, ...result, files: 0, bytes: 0, conflicts, ...kept };
+    return { ...told, files: 0, bytes: 0, ...kept };
   }
+  if (isNothing) await writeRecord(checkout, sandboxId, next);
   await settleConflicts(checkout, merged.tree);
-  return {
-    ...nothingPulled,
-    ...result,
-    applied: changes.length > 0 || plan.move !== null,
-    branchMoved: plan.move !== null,
-    ref: plan.ref,
-  };
+  await tidyShadow(checkout);
+  return { ...told, applied: !isNothing, branchMoved: applied.isBranchMoved, ref: plan.ref };
 }
 
 function keep(

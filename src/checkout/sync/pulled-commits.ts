@@ -1,5 +1,5 @@
 /** Commits that were made in the sandbox: which they are, and whether the local branch can simply move to them. */
-import { type BranchMove, refuseLockedIndex, setRef } from './branch-move.ts';
+import { type BranchMove, commitsRef, refuseLockedIndex, setRef } from './branch-move.ts';
 import { type Checkout, shadowCall } from './checkout.ts';
 import { git } from './git-process.ts';
 import { emptyTree, type Snapshot } from './local-snapshot.ts';
@@ -46,10 +46,6 @@ export async function planCommits(
   const ref = commitsRef(head);
   await setRef(checkout, ref, head);
   return { commits, move: null, ref };
-}
-
-export function commitsRef(head: string): string {
-  return `refs/atoll/commits/${head.slice(0, 12)}`;
 }
 
 async function forwardMove(

@@ -8,14 +8,14 @@ import { recoverApply } from './apply.ts';
 import { type Checkout, refused } from './checkout.ts';
 import { withCheckoutLock } from './checkout-lock.ts';
 import { settleConflicts } from './conflicts.ts';
-import { nameText } from './git-process.ts';
+import { isObjectLost, nameText } from './git-process.ts';
 import { limitsOf } from './limits.ts';
-import { commitTree, emptyTree, type Snapshot, takeSnapshot } from './local-snapshot.ts';
+import { commitTree, emptyTree, forgetSnapshot, type Snapshot, takeSnapshot } from './local-snapshot.ts';
 import type { PullResult, PushOptions, PushResult } from './options.ts';
-import { makePack } from './packs.ts';
+import { makePack, objectsIn } from './packs.ts';
 import { pullLocked } from './pull.ts';
 import { readRecord, type SyncRecord, writeRecord } from './records.ts';
-import { probeScript, pushScript } from './sandbox-scripts.ts';
+import { lookScript, probeScript, pushScript } from './sandbox-scripts.ts';
 import {
   inlinePackBytes,
   objectField,
@@ -24,6 +24,7 @@ import {
   type SandboxAnswer,
   SandboxSide,
 } from './sandbox-side.ts';
+import { tidyShadow } from './shadow-size.ts';
 import { shallowBoundaries } from './shallow.ts';
 import { changesBetween, knownCommits, limitedTree } from './trees.ts';
 
@@ -31,45 +32,115 @@ import { changesBetween, knownCommits, limitedTree } from './trees.ts';
 const attempts = 3;
 
 export function push(checkout: Checkout, sandbox: Sandbox, options: PushOptions = {}): Promise<PushResult> {
-  return withCheckoutLock(checkout, options.signal, () => pushLocked(checkout, sandbox, options));
+  return withCheckoutLock(checkout, options.signal, () => pushLocked(checkout, sandbox, options)).finally(() =>
+    options.onProgress?.({ phase: 'done', files: 0, bytes: 0 }),
+  );
 }
 
 async function pushLocked(checkout: Checkout, sandbox: Sandbox, options: PushOptions): Promise<PushResult> {
   const recovered = await recoverApply(checkout);
   const side = new SandboxSide(sandbox, checkout, options);
-  let pulledFirst: PullResult | null = null;
-  let isStale = false;
+  const warnings = [...(recovered?.warnings ?? [])];
+  let given: Given = { warnings, pulledFirst: null, isStale: false };
+  let isForgotten = false;
   for (let attempt = 1; ; attempt++) {
-    const snapshot = await localState(checkout, options);
-    const record = isStale ? undefined : await readRecord(checkout, sandbox.id);
-    const known = await whatSandboxHas(checkout, side, record);
-    const target = await limited(checkout, snapshot, known.tree, options);
-    refuseSuddenlyEmpty(known, target, options);
-    const changes = await changesBetween(checkout, known.tree ?? emptyTree, target.tree);
-    const paths = changes.map(({ name }) => nameText(name));
-    const leftovers = await settleConflicts(checkout, snapshot.tree);
-    const warnings = [
-      ...(recovered?.warnings ?? []),
-      ...snapshot.warnings,
-      ...leftovers.map((folder) => `An earlier conflict is not resolved yet: ${folder}`),
-    ];
-    const result = { head: snapshot.head, files: paths.length, paths, warnings, pulledFirst };
-    if (options.dryRun) return { ...result, baseline: target.commit, bytes: 0, applied: false, healed: false };
-    const { answer, bytes } = await send(checkout, side, { target, known, options });
-    if (answer.error === undefined) {
-      await writeRecord(checkout, sandbox.id, recordOf(target, answer));
-      const isOn = (field: string) => answer.fields.get(field) === '1';
-      return { ...result, baseline: target.commit, bytes, applied: isOn('applied'), healed: isOn('healed') };
-    }
-    if (attempt >= attempts) throw refusalOf(answer.error);
-    if (answer.error === 'stale') isStale = true;
-    else if (answer.error !== 'unpulled') throw refusalOf(answer.error);
+    const outcome = await tryPush(checkout, side, { sandboxId: sandbox.id, options, given }).catch(async (error) => {
+      if (isForgotten || !isObjectLost(error)) throw error;
+      // What was remembered names objects that are gone. It is learnt anew, from the files and from the sandbox.
+      isForgotten = true;
+      await forgetSnapshot(checkout);
+      return 'stale' as const;
+    });
+    if (typeof outcome !== 'string') return outcome;
+    if (attempt >= attempts) throw refusalOf(outcome);
+    if (outcome === 'stale') given = { ...given, isStale: true };
+    else if (outcome !== 'unpulled') throw refusalOf(outcome);
     else {
       const { paths: _, ...rest } = options;
-      pulledFirst = await pullLocked(checkout, sandbox, rest);
-      isStale = false;
+      given = { warnings, pulledFirst: await pullLocked(checkout, sandbox, rest), isStale: false };
     }
   }
+}
+
+/** What earlier attempts have found out. */
+interface Given {
+  readonly warnings: readonly string[];
+  readonly pulledFirst: PullResult | null;
+  /** The record of the sandbox is not to be believed. */
+  readonly isStale: boolean;
+}
+
+/** Answers what the sandbox refuses with as a text. */
+async function tryPush(
+  checkout: Checkout,
+  side: SandboxSide,
+  call: { readonly sandboxId: string; readonly options: PushOptions; readonly given: Given },
+): Promise<PushResult | string> {
+  const { sandboxId, options, given } = call;
+  const record = given.isStale ? undefined : await readRecord(checkout, sandboxId);
+  const { snapshot, known, looked } = await bothStates(checkout, side, { record, options });
+  if (looked?.error !== undefined && looked.error !== 'interrupted') return looked.error;
+  const target = await limited(checkout, snapshot, known.tree, options);
+  refuseSuddenlyEmpty(known, target, options);
+  const changing = changesBetween(checkout, known.tree ?? emptyTree, target.tree);
+  const leftovers = await settleConflicts(checkout, snapshot.tree);
+  const unresolved = leftovers.map((folder) => `An earlier conflict is not resolved yet: ${folder}`);
+  const warnings = [...given.warnings, ...snapshot.warnings, ...unresolved];
+  const resultOf = async () => {
+    const paths = (await changing).map(({ name }) => nameText(name));
+    return { head: snapshot.head, files: paths.length, paths, warnings, pulledFirst: given.pulledFirst };
+  };
+  if (options.dryRun) {
+    return { ...(await resultOf()), baseline: target.commit, bytes: 0, applied: false, healed: false };
+  }
+  const found = looked?.error === undefined ? looked : undefined;
+  const isSeen =
+    record !== undefined &&
+    found?.fields.get('tree') === record.seenTree &&
+    found.fields.get('head') === (record.seenHead ?? 'none');
+  if (found !== undefined && !isSeen && options.unpulled !== 'discard') return await afterwards(changing, 'unpulled');
+  if (isSeen && target.commit === known.pushed) {
+    return { ...(await resultOf()), baseline: target.commit, bytes: 0, applied: false, healed: false };
+  }
+  const [result, { answer, bytes }] = await Promise.all([
+    resultOf(),
+    send(checkout, side, { target, known, options, changing, looked: found?.fields.get('tree') }),
+  ]);
+  if (answer.error !== undefined) return answer.error;
+  await writeRecord(checkout, sandboxId, recordOf(target, answer));
+  await tidyShadow(checkout);
+  const isOn = (field: string) => answer.fields.get(field) === '1';
+  return { ...result, baseline: target.commit, bytes, applied: isOn('applied'), healed: isOn('healed') };
+}
+
+async function afterwards<Result>(work: Promise<unknown>, result: Result): Promise<Result> {
+  await work;
+  return result;
+}
+
+/**
+ * What is here, and what is there. With a record both are looked at at the same time; without one nothing is asked of the sandbox before what is here
+ * is known to be fit to be sent.
+ */
+async function bothStates(
+  checkout: Checkout,
+  side: SandboxSide,
+  { record, options }: { readonly record: SyncRecord | undefined; readonly options: PushOptions },
+): Promise<{ readonly snapshot: Snapshot; readonly known: Known; readonly looked: SandboxAnswer | undefined }> {
+  if (record === undefined || options.dryRun) {
+    const snapshot = await localState(checkout, options);
+    return { snapshot, known: await whatSandboxHas(checkout, side, record), looked: undefined };
+  }
+  // Each ends before this does: nothing of ours may go on in the shadow when its lock is given back.
+  const [snapshot, known, looked] = await Promise.allSettled([
+    localState(checkout, options),
+    whatSandboxHas(checkout, side, record),
+    side.run(lookScript, [checkout.excludes, record.pushed]),
+  ]);
+  if (snapshot.status === 'rejected') throw snapshot.reason;
+  if (known.status === 'rejected') throw known.reason;
+  if (looked.status === 'rejected') throw looked.reason;
+  return { snapshot: snapshot.value, known: known.value, looked: looked.value };
 }
 
 function localState(checkout: Checkout, options: PushOptions): Promise<Snapshot> {
@@ -129,19 +200,26 @@ interface Sending {
   readonly target: Snapshot;
   readonly known: Known;
   readonly options: PushOptions;
+  readonly changing: Promise<readonly unknown[]>;
+  /** The tree that the sandbox has right now. */
+  readonly looked: string | undefined;
 }
+
+/** From so many on the sandbox's index is written once more, later. */
+const manyChanges = 200;
 
 async function send(
   checkout: Checkout,
   side: SandboxSide,
-  { target, known, options }: Sending,
+  { target, known, options, changing, looked }: Sending,
 ): Promise<{ answer: SandboxAnswer; bytes: number }> {
   const { record } = known;
-  const isThere = target.commit === known.pushed;
-  const report = (bytes: number) => options.onProgress?.({ phase: 'send', files: 0, bytes });
-  const pack = isThere
-    ? undefined
-    : await makePack(checkout, { wanted: [target.commit], known: known.commits }, report);
+  const [pack, changes, boundaries] = await Promise.all([
+    target.commit === known.pushed ? undefined : makePack(checkout, { wanted: [target.commit], known: known.commits }),
+    changing,
+    shallowBoundaries(checkout),
+  ]);
+  const report = (bytes: number) => options.onProgress?.({ phase: 'send', files: changes.length, bytes });
   const words = [
     checkout.excludes,
     target.commit,
@@ -153,21 +231,29 @@ async function send(
     record?.seenTree ?? 'none',
     record === undefined ? 'none' : (record.seenHead ?? 'none'),
     options.unpulled === 'discard' ? 'force' : 'ask',
-    (await shallowBoundaries(checkout)) ?? 'none',
+    boundaries ?? 'none',
+    looked ?? 'none',
+    changes.length > manyChanges ? '1' : '0',
   ];
-  if (pack === undefined) return { answer: await side.run(pushScript, [...words, '-']), bytes: 0 };
-  if (pack.bytes > limitsOf(options.limits).totalBytes) {
-    throw refused(
-      `The pack is ${pack.bytes} bytes, more than one sync carries. Raise the limit, or work in a shallow clone.`,
-    );
+  if (pack === undefined) return { answer: await side.run(pushScript, [...words, '-', '0']), bytes: 0 };
+  const objects = String(await objectsIn(pack));
+  try {
+    report(0);
+    if (pack.bytes > limitsOf(options.limits).totalBytes) {
+      throw refused(
+        `The pack is ${pack.bytes} bytes, more than one sync carries. Raise the limit, or work in a shallow clone.`,
+      );
+    }
+    if (pack.bytes > inlinePackBytes) {
+      const path = await side.upload(pack.path, report);
+      return { answer: await side.run(pushScript, [...words, path, objects]), bytes: pack.bytes };
+    }
+    const answer = await side.run(pushScript, [...words, '-', objects], await readFile(pack.path));
+    report(pack.bytes);
+    return { answer, bytes: pack.bytes };
+  } finally {
+    await rm(pack.path, { force: true });
   }
-  if (pack.bytes > inlinePackBytes) {
-    const path = await side.upload(pack.path);
-    return { answer: await side.run(pushScript, [...words, path]), bytes: pack.bytes };
-  }
-  const data = await readFile(pack.path);
-  await rm(pack.path, { force: true });
-  return { answer: await side.run(pushScript, [...words, '-'], data), bytes: pack.bytes };
 }
 
 function recordOf(target: Snapshot, answer: SandboxAnswer): SyncRecord {

@@ -1,6 +1,8 @@
 /** Runs sync's scripts in a sandbox and reads their answers. An answer that does not fit its form is a failed sync. */
 import { createHash, randomUUID } from 'node:crypto';
 import { createReadStream } from 'node:fs';
+import { open } from 'node:fs/promises';
+import { Transform } from 'node:stream';
 import { PlatformError } from '../../protocol/index.ts';
 import type { Sandbox } from '../../sdk/index.ts';
 import { type Checkout, refused } from './checkout.ts';
@@ -50,20 +52,40 @@ export class SandboxSide {
   }
 
   /** The name under which a large pack lies in the sandbox afterwards. */
-  async upload(path: string): Promise<string> {
+  async upload(path: string, onBytes: (bytes: number) => void): Promise<string> {
     const target = `${this.directory}/pack-${randomUUID()}`;
-    await this.#sandbox.files.write(
-      target,
-      createReadStream(path),
-      this.#options.signal ? { signal: this.#options.signal } : {},
-    );
+    const { signal } = this.#options;
+    let sent = 0;
+    const counted = new Transform({
+      transform: (chunk: Buffer, _encoding, done) => {
+        sent += chunk.length;
+        onBytes(sent);
+        done(null, chunk);
+      },
+    });
+    const stream = createReadStream(path).on('error', (error) => counted.destroy(error));
+    await this.#sandbox.files.write(target, stream.pipe(counted), signal ? { signal } : {});
     return target;
   }
 
-  async download(bytes: number): Promise<Uint8Array> {
-    const data = await this.#sandbox.files.read(`${this.directory}/pack.out`, { offset: 0, length: bytes });
-    if (data.byteLength !== bytes) throw new PlatformError('sync_failed', 'The pack from the sandbox is not whole.');
-    return data;
+  /** Brings the pack that a script has left into a file here, never more than it announced. */
+  async download(path: string, bytes: number, onBytes: (bytes: number) => void): Promise<void> {
+    const { signal } = this.#options;
+    const place = `${this.directory}/pack.out`;
+    const { stream } = await this.#sandbox.files.open(place, { offset: 0, length: bytes, ...(signal && { signal }) });
+    const file = await open(path, 'w', 0o600);
+    let got = 0;
+    try {
+      for await (const chunk of stream) {
+        got += chunk.byteLength;
+        if (got > bytes) break;
+        await file.writeFile(chunk);
+        onBytes(got);
+      }
+    } finally {
+      await file.close();
+    }
+    if (got !== bytes) throw new PlatformError('sync_failed', 'The pack from the sandbox is not whole.');
   }
 }
 

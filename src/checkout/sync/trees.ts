@@ -2,6 +2,7 @@
 
 import { rm } from 'node:fs/promises';
 import { join } from 'node:path';
+import { PlatformError } from '../../protocol/index.ts';
 import { type Checkout, shadowCall } from './checkout.ts';
 import { git, gitLine, nameBytes, zeroSeparated } from './git-process.ts';
 
@@ -50,6 +51,40 @@ export async function sizesOfBlobs(checkout: Checkout, ids: readonly string[]): 
   return sizes;
 }
 
+/** How much content is read from git at once. */
+const batchBytes = 32 * 1024 * 1024;
+
+/** Gives the content of each entry, in their order, without holding all of it. */
+export async function eachBlob<Entry extends { readonly id: string }>(
+  checkout: Checkout,
+  entries: readonly Entry[],
+  take: (entry: Entry, content: Buffer) => Promise<void>,
+): Promise<void> {
+  const ids = entries.map(({ id }) => id);
+  const sizes = await sizesOfBlobs(checkout, ids);
+  for (let at = 0; at < entries.length; ) {
+    const part: Entry[] = [];
+    for (let bytes = 0; at < entries.length && (part.length === 0 || bytes < batchBytes); at++) {
+      part.push(entries[at]!);
+      bytes += sizes.get(entries[at]!.id) ?? 0;
+    }
+    const stdin = `${part.map(({ id }) => id).join('\n')}\n`;
+    const { stdout } = await git(['cat-file', '--batch'], shadowCall(checkout, { stdin }));
+    let offset = 0;
+    for (const entry of part) {
+      const end = stdout.indexOf(10, offset);
+      const [name, type, size] = stdout.toString('latin1', offset, end).split(' ');
+      if (name !== entry.id || type !== 'blob') {
+        throw new PlatformError('sync_failed', `Content is no longer kept here: ${entry.id}`, {
+          details: { isObjectLost: true },
+        });
+      }
+      await take(entry, stdout.subarray(end + 1, end + 1 + Number(size)));
+      offset = end + 2 + Number(size);
+    }
+  }
+}
+
 /** Of these commits, those whose objects are here. */
 export async function knownCommits(checkout: Checkout, ids: readonly string[]): Promise<string[]> {
   if (ids.length === 0) return [];
@@ -62,8 +97,13 @@ export async function knownCommits(checkout: Checkout, ids: readonly string[]): 
     .map((line) => line.slice(0, 40));
 }
 
-export async function treeOf(checkout: Checkout, commit: string): Promise<string> {
-  return await gitLine(['rev-parse', '--verify', '-q', `${commit}^{tree}`], shadowCall(checkout));
+/** Whether a name, its bytes as latin1, is at or below one of the paths, which are from the root of the checkout; without paths it is. */
+export function isBelow(name: string, paths: readonly string[] | undefined): boolean {
+  if (paths === undefined) return true;
+  return paths.some((given) => {
+    const path = Buffer.from(given.replace(/^\.\//, '').replace(/\/+$/, '')).toString('latin1');
+    return path === '.' || path === '' || name === path || name.startsWith(`${path}/`);
+  });
 }
 
 /** `base` with only those changes towards `target` that are at or below one of the paths. */
@@ -74,10 +114,7 @@ export async function limitedTree(
   paths: readonly string[] | undefined,
 ): Promise<string> {
   if (paths === undefined || base === target) return target;
-  const wanted = paths.map((path) => Buffer.from(path.replace(/^\.\//, '').replace(/\/+$/, '')).toString('latin1'));
-  const isWanted = (name: string) =>
-    wanted.some((path) => path === '.' || path === '' || name === path || name.startsWith(`${path}/`));
-  const changes = (await changesBetween(checkout, base, target)).filter(({ name }) => isWanted(name));
+  const changes = (await changesBetween(checkout, base, target)).filter(({ name }) => isBelow(name, paths));
   if (changes.length === 0) return base;
   const env = { GIT_INDEX_FILE: join(checkout.shadow, 'limited-index') };
   await rm(env.GIT_INDEX_FILE, { force: true });

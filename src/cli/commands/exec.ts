@@ -4,7 +4,7 @@
  */
 import { execLimits, isPlatformError } from '../../protocol/index.ts';
 import type { Sandbox } from '../../sdk/index.ts';
-import { collectPair, parseDuration, parseSize } from '../argument-parsers.ts';
+import { collectPair, collectText, parseDuration, parseSize } from '../argument-parsers.ts';
 import { type CheckoutExecOptions, execInCheckout } from '../checkout-exec.ts';
 import { withCheckoutOptions } from '../checkout-options.ts';
 import { sandboxAndCommand, usage } from '../checkout-words.ts';
@@ -37,6 +37,9 @@ export const addExec: AddCommand = (program, actions) => {
   withCheckoutOptions(command)
     .option('--reset', 'of a checkout: end its sandbox first and make a new one')
     .option('--no-pull', 'of a checkout: leave what the command changes in the sandbox')
+    .option('--pull-only', 'of a checkout: send nothing in, only bring back what the command changes')
+    .option('--path <path>', 'of a checkout: sync only this, from its root; repeatable', collectText)
+    .option('--dry-run', 'of a checkout: only tell what would be sent and brought back')
     .option('--no-pull-on-timeout', 'of a checkout: the same, only when it took too long')
     .option('-d, --detach', 'of a checkout: print the id of the process and leave it running')
     .option('--attach <process>', 'of a checkout: go on with a command that was left running')
@@ -45,8 +48,10 @@ export const addExec: AddCommand = (program, actions) => {
       actions.of<Options, [words: string[]]>(async (call, given) => {
         const { sandbox: sandboxName, command: words } = sandboxAndCommand(call, given);
         if (sandboxName === undefined) {
-          const { attach, shell } = call.options;
-          await execInCheckout(call, attach === undefined ? commandOf(words, shell) : []);
+          const { attach, shell, dryRun } = call.options;
+          refuseOpposites(call.options);
+          const needsCommand = attach === undefined && !(dryRun && words.length === 0 && shell === undefined);
+          await execInCheckout(call, needsCommand ? commandOf(words, shell) : []);
           return;
         }
         refuseCheckoutOptions(call.options);
@@ -101,9 +106,15 @@ async function namedSandbox(call: CommandCall, name: string, words: readonly str
   }
 }
 
+function refuseOpposites({ pull, pullOnly, sync, detach }: CheckoutExecOptions): void {
+  if (!pullOnly || (pull !== false && sync !== false && !detach)) return;
+  throw usage('--pull-only brings changes back, and another option says not to.', 'Leave one of both out.');
+}
+
 /** They would be silently ignored otherwise. */
 function refuseCheckoutOptions(options: CheckoutExecOptions): void {
-  const { reset, pull, detach, attach, tty, sync } = options;
-  if (!reset && pull !== false && !detach && attach === undefined && !tty && sync !== false) return;
+  const { reset, pull, detach, attach, tty, sync, pullOnly, dryRun, path } = options;
+  const isGiven = reset || pull === false || detach || attach !== undefined || tty || sync === false;
+  if (!isGiven && !pullOnly && !dryRun && path === undefined) return;
   throw usage('This option is for the sandbox of a checkout.', 'Leave the sandbox out: atoll exec --reset -- npm test');
 }

@@ -3,6 +3,7 @@ import type { Command } from 'commander';
 import { parseCount } from '../argument-parsers.ts';
 import { type Actions, type AddCommand, withIdempotencyKey } from '../command-adder.ts';
 import { planTable, planText, statusText } from '../plan-words.ts';
+import { addPlanApply } from './plan-apply.ts';
 import { addPlanCheckpoints } from './plan-checkpoints.ts';
 import { addPlanCommits } from './plan-commits.ts';
 
@@ -14,6 +15,7 @@ export const addPlan: AddCommand = (program, actions) => {
   addMembers(plan, actions);
   addStatus(plan, actions);
   addPlanCommits(plan, actions);
+  addPlanApply(plan, actions);
   addPlanCheckpoints(plan, actions);
   addRecover(plan, actions);
   addRemove(plan, actions);

@@ -6,7 +6,8 @@ import { withCheckoutOptions } from '../checkout-options.ts';
 import type { Actions, AddCommand } from '../command-adder.ts';
 import type { CommandCall } from '../command-call.ts';
 import { exitCodes } from '../exit-codes.ts';
-import { readableBytes } from '../readable.ts';
+import { printable, readableBytes } from '../readable.ts';
+import { pathFilters, printStatus } from '../sync-printing.ts';
 
 interface Options extends CheckoutOptions {
   readonly dryRun?: boolean;
@@ -17,13 +18,14 @@ export const addSync: AddCommand = (program, actions) => {
   addDirection(sync, actions, 'push');
   addDirection(sync, actions, 'pull');
   withCheckoutOptions(sync.command('status'))
-    .description('what differs; nothing is changed')
+    .description('what a push and a pull would carry; nothing is changed')
+    .argument('[paths...]', 'only these, from the root of the checkout')
     .action(
-      actions.of<Options, []>(async (call) => {
+      actions.of<Options, [paths: string[]]>(async (call, paths) => {
+        const filters = pathFilters(paths);
         const checkout = await openCheckoutHere(call);
         const { sandbox } = await checkout.resolver.get();
-        const found = await (await checkout.sync()).status(sandbox);
-        await call.print({ sandboxId: sandbox.id, ...(found as object) }, () => `${JSON.stringify(found, null, 2)}\n`);
+        await printStatus(call, sandbox.id, await (await checkout.sync()).status(sandbox, filters));
       }),
     );
 };
@@ -37,6 +39,7 @@ function addDirection(sync: Command, actions: Actions, direction: 'push' | 'pull
 }
 
 async function run(call: CommandCall<Options>, direction: 'push' | 'pull', paths: readonly string[]): Promise<void> {
+  const filters = pathFilters(paths);
   const checkout = await openCheckoutHere(call);
   // Only a push makes sense with a new sandbox.
   if (direction === 'pull') await checkout.resolver.get();
@@ -48,7 +51,7 @@ async function run(call: CommandCall<Options>, direction: 'push' | 'pull', paths
     isSetUp: false,
     mayPull: () => false,
     run: ({ sandbox, leaseToken, signal }) =>
-      engine[direction](sandbox, { leaseToken, signal, dryRun, ...(paths.length > 0 && { paths }) }),
+      engine[direction](sandbox, { leaseToken, signal, dryRun, onProgress: cycle.onProgress, ...filters }),
   });
   await report(call, sandboxId, result);
 }
@@ -59,7 +62,7 @@ async function report(call: CommandCall, sandboxId: string, result: PushSummary 
   await call.print({ sandboxId, ...result }, () => {
     const done = `${result.files} files, ${readableBytes(result.bytes)}\n`;
     if (!('conflicts' in result) || result.conflicts.length === 0) return done;
-    const paths = result.conflicts.map(({ path }) => `  ${path}\n`).join('');
+    const paths = result.conflicts.map(({ path }) => `  ${printable(path)}\n`).join('');
     return `${done}Both sides changed:\n${paths}The sandbox's side is in ${result.folder ?? result.ref}.\n`;
   });
 }

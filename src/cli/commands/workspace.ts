@@ -1,8 +1,11 @@
 /** Workspaces: versioned trees that sandboxes attach and publish to. What sandboxes do with them is in workspace-sandbox.ts. */
+import { resolve } from 'node:path';
 import type { Command } from 'commander';
+import { rememberImport } from '../../checkout/index.ts';
 import type { Conditions } from '../../protocol/index.ts';
 import type { WorkspaceVersionView, WorkspaceView } from '../../sdk/index.ts';
 import { parseCount } from '../argument-parsers.ts';
+import { stateDirectory } from '../checkout-call.ts';
 import { type Actions, type AddCommand, withIdempotencyKey } from '../command-adder.ts';
 import type { CommandCall } from '../command-call.ts';
 import { Progress } from '../progress.ts';
@@ -127,7 +130,7 @@ async function importFrom(
   const content = await openContent(source, { filesOnly });
   const progress = new Progress(call.io, { totalBytes: content.totalBytes, isQuiet: call.isJson });
   const sent = new SentBytes(progress.count(content.bytes));
-  return await sent.orWhy(
+  const version = await sent.orWhy(
     workspaces.import(reference, sent.bytes(), {
       kind: content.kind,
       ...(ref !== undefined && { ref }),
@@ -135,6 +138,12 @@ async function importFrom(
       ...conditions,
     }),
   );
+  if (content.isDirectory) {
+    // Where a plan's result for it goes, unless somebody says otherwise.
+    const { id } = await workspaces.get(reference);
+    await rememberImport(stateDirectory(call), id, { path: resolve(call.io.cwd, source), env: call.io.env });
+  }
+  return version;
 }
 
 /** A password is never among the words: others on this machine can read those. */
