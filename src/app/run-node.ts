@@ -4,6 +4,7 @@ import { readFile } from 'node:fs/promises';
 import { createLogger, type LogLevel, writeFileDurably } from '../base/index.ts';
 import { NodeServer, type NodeServerOptions, type StorageChoice } from '../node/index.ts';
 import { Closing } from './closing.ts';
+import { countBuffersWithObjects } from './collect-garbage.ts';
 import { DataDirectory, defaultDataDirectory } from './data-directory.ts';
 import { faultsFromEnvironment } from './environment.ts';
 import { ensureNativeInit } from './native-init.ts';
@@ -32,6 +33,7 @@ export interface RunningNode {
 }
 
 export async function runNode(options: RunNodeOptions): Promise<RunningNode> {
+  countBuffersWithObjects();
   const closing = new Closing();
   try {
     const log = createLogger({ stream: process.stderr, level: options.logLevel ?? 'info' });

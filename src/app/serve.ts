@@ -19,6 +19,7 @@ import { isPlatformError, type NodeApi, type NodeId, newId, systemRandom } from 
 import { createHttpServer, type HttpServerOptions, parsePreviewDomain } from '../server/index.ts';
 import { openSqliteStore, type Store, StoreOpenError } from '../store/index.ts';
 import { Closing } from './closing.ts';
+import { countBuffersWithObjects } from './collect-garbage.ts';
 import { DataDirectory, defaultDataDirectory } from './data-directory.ts';
 import { deliverByHttp } from './deliver-by-http.ts';
 import {
@@ -65,6 +66,7 @@ export interface RunningServer {
 }
 
 export async function serve(options: ServeOptions): Promise<RunningServer> {
+  countBuffersWithObjects();
   const closing = new Closing();
   try {
     return await open(options, closing);

@@ -151,11 +151,6 @@ export class ProcessTable {
     });
   }
 
-  /** For what need not be on disk before somebody hears of it: after a crash init tells it, or the journal does. */
-  saveLater(entry: ProcessEntry): void {
-    this.#inBackground(new Promise<void>((resolve) => setImmediate(resolve)).then(() => this.save(entry)));
-  }
-
   /** Forgets it with its output. */
   async remove(entry: ProcessEntry): Promise<void> {
     const { processId } = entry.record;

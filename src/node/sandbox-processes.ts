@@ -240,7 +240,7 @@ export class SandboxProcesses implements NodeProcesses {
       return await origin.launch(hold);
     });
     await faults.hit('node-process-after-start');
-    table.saveLater(entry);
+    await table.save(entry);
     if (order.autoCleanup) void this.#cleanUpAtEnd(table, entry);
     await faults.hit('node-process-before-answer');
     // As it was when it began: its journal need not be looked at.
