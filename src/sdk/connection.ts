@@ -250,7 +250,7 @@ function mayChange(route: AnyRoute, error: PlatformError, { status, retryAfterMs
 }
 
 /** Of a 429 only: our own 503 says a second, and a backoff from less is kinder to whoever waits. */
-function retryAfterOf(response: Response): number | undefined {
+function retryAfterOf(response: Answer): number | undefined {
   const text = response.headers.get('Retry-After');
   if (response.status !== 429 || text === null) return undefined;
   if (/^\d+$/.test(text)) return Number(text) * 1_000;

@@ -13,6 +13,7 @@ import {
 import type { CallOptions, CallRequest, Connection } from './connection.ts';
 import { type ByteStream, contentOf } from './file-content.ts';
 import { newIdempotencyKey } from './idempotency-key.ts';
+import type { Answer } from './send.ts';
 
 type Routes = typeof routes;
 type Look = { readonly signal?: AbortSignal };
@@ -135,7 +136,7 @@ export class Workspaces {
   }
 }
 
-export function bodyOf({ body }: Response): ReadableStream<Uint8Array> {
+export function bodyOf({ body }: Pick<Answer, 'body'>): ReadableStream<Uint8Array> {
   if (body === null) throw new PlatformError('server_unreachable', 'The answer broke off.');
   return body;
 }
