@@ -2,8 +2,11 @@
  * What branches cost through the API: a fork and a restore against a create, a start on a chain of checkpoints against one, a pause by freeze
  * against a plain request, and a checkpoint of a sandbox that holds much against one that holds nothing.
  */
+import { readFile } from 'node:fs/promises';
+import { assert } from '../../src/base/index.ts';
 import type { Atoll, Sandbox } from '../../src/sdk/index.ts';
 import { btrfs } from '../../test/support/btrfs.ts';
+import { compileTreeTool } from '../../test/support/layer-rig.ts';
 import { againstPeer, type Finding, figure, notMeasured } from '../finding.ts';
 import { interleave, timed } from '../interleave.ts';
 import type { Row } from '../row.ts';
@@ -37,7 +40,11 @@ export const branchesRow: Row = {
       ...(await forksAndRestores(source, create)),
       await chain(source, (checkpoint) => sandboxes.create({ checkpoint })),
       await pauses(await sandboxes.create()),
-      ...(await bigCheckpoints(platform.client, { big: await sandboxes.create(), fresh: await sandboxes.create() })),
+      ...(await bigCheckpoints(platform.client, {
+        big: await sandboxes.create(),
+        fresh: await sandboxes.create(),
+        holder: await readFile(await compileTreeTool(scope.directory)),
+      })),
     ];
   },
 };
@@ -109,11 +116,22 @@ async function pauses(sandbox: Sandbox): Promise<Finding> {
   });
 }
 
-async function bigCheckpoints(client: Atoll, sandboxes: { big: Sandbox; fresh: Sandbox }): Promise<Finding[]> {
-  const { big, fresh } = sandboxes;
-  await big.exec(
-    'mkdir /workspace/many && cd /workspace/many && for d in $(seq 100); do mkdir $d; for f in $(seq 500); do head -c 8192 /dev/zero > $d/$f; done; done; for n in $(seq 16); do head -c 100M /dev/zero > large-$n; done; sync',
+/** In both a process writes to an open and a mapped file throughout. */
+async function bigCheckpoints(
+  client: Atoll,
+  { big, fresh, holder }: { readonly big: Sandbox; readonly fresh: Sandbox; readonly holder: Uint8Array },
+): Promise<Finding[]> {
+  const filled = await big.exec(
+    'mkdir /workspace/many && cd /workspace/many && for d in $(seq 100); do mkdir $d; for f in $(seq 500); do printf "%8192s" "" > $d/$f; done; done; for n in $(seq 16); do head -c 100M /dev/zero > large-$n; done; sync; find . -type f | wc -l',
   );
+  assert(Number(filled.stdout) === 50_016, 'The sandbox holds what the row says.');
+  for (const sandbox of [big, fresh]) {
+    await sandbox.files.write('/workspace/hold', holder, { mode: 0o755 });
+    await sandbox.processes.start(
+      '/workspace/hold hold /workspace/held | { read ready; touch /workspace/ready; cat; }',
+    );
+    await sandbox.exec('until test -e /workspace/ready; do sleep 0.01; done');
+  }
   const checkpoint = (of: Sandbox, options: { isKept: boolean }) => async () => {
     await of.files.write('/workspace/changed', String(performance.now()));
     const startedAt = performance.now();

@@ -92,8 +92,8 @@ interface PreparedPart extends PreparedFile {
 async function prepareSettings(file: SettingsFile | undefined, options: Application): Promise<PreparedPart> {
   const { record, next, directory } = options;
   const name = 'settings';
-  // A slot holds settings alone: where a life changes its pace, too, the record does.
-  const slot = record.life.kind === next.life.kind ? file && encodeSlot(next) : undefined;
+  // A slot counts by its version: a pause that nobody ordered has none of its own, and goes into the record.
+  const slot = next.version > record.version ? file && encodeSlot(next) : undefined;
   if (file !== undefined && slot !== undefined) {
     return { name, commit: () => file.write(slot), discard: async () => {}, takeBack: () => file.takeBack() };
   }

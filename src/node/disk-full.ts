@@ -5,10 +5,10 @@ import { PlatformError } from '../protocol/index.ts';
 /** By number: Node has no name for a quota that is used up. */
 const noSpace: ReadonlySet<number> = new Set([constants.errno.ENOSPC, constants.errno.EDQUOT]);
 
-export function asDiskFull(error: unknown): unknown {
+export function asDiskFull(error: unknown, outcome = 'nothing was changed'): unknown {
   const errno = (error as NodeJS.ErrnoException | undefined)?.errno;
   if (errno === undefined || !noSpace.has(-errno)) return error;
-  const message = "The disk of the node's data directory is full; nothing was changed.";
+  const message = `The disk of the node's data directory is full; ${outcome}.`;
   return new PlatformError('insufficient_storage', message, { cause: error });
 }
 

@@ -1,7 +1,7 @@
 /**
  * What a node keeps about one sandbox, in `record.json` in the sandbox's directory. The record is the truth about what the node has
- * applied; it is replaced as a whole and survives a crash of the machine. Settings that were applied since it was written lie in the
- * slots beside it.
+ * applied; it is replaced as a whole and survives a crash of the machine. Settings that were applied since it was written, and pauses, lie
+ * in the slots beside it.
  */
 import { readFile } from 'node:fs/promises';
 import { join } from 'node:path';
@@ -9,7 +9,7 @@ import { z } from 'zod';
 import { type PreparedFile, prepareFile } from '../base/index.ts';
 import { templateDefaults } from '../layers/index.ts';
 import { type EndReason, idSchema, type NodeEvent, type NodeSandbox } from '../protocol/index.ts';
-import { markSchema, settingsSchema, specSchema } from './order-schemas.ts';
+import { lifeSchema, markSchema, settingsSchema, specSchema } from './order-schemas.ts';
 import { overlaySlots, slotsFileName } from './settings-slots.ts';
 
 const formatVersion = 2;
@@ -38,15 +38,7 @@ const recordSchema = z.strictObject({
   template: templateOfRecord.optional(),
   slot: z.int().nonnegative(),
   bootId: z.string(),
-  life: z.union([
-    z.strictObject({ kind: z.literal('running') }),
-    z.strictObject({ kind: z.literal('paused'), atMs: z.int().nonnegative() }),
-    z.strictObject({
-      kind: z.literal('ended'),
-      reason: z.enum(['requested', 'expired', 'crashed', 'machine_rebooted']),
-      atMs: z.int().nonnegative(),
-    }),
-  ]),
+  life: lifeSchema,
 });
 
 export type NodeRecord = z.infer<typeof recordSchema>;

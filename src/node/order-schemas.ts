@@ -63,3 +63,14 @@ export const execOrder = lifeOrder.extend({
   timeoutMs: z.int().positive().nullable(),
   outputLimitBytes: count,
 });
+
+/** Of a sandbox on its node. */
+export const lifeSchema = z.union([
+  z.strictObject({ kind: z.literal('running') }),
+  z.strictObject({ kind: z.literal('paused'), atMs: z.int().nonnegative() }),
+  z.strictObject({
+    kind: z.literal('ended'),
+    reason: z.enum(['requested', 'expired', 'crashed', 'machine_rebooted']),
+    atMs: z.int().nonnegative(),
+  }),
+]);

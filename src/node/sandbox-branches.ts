@@ -274,8 +274,9 @@ export class SandboxBranches implements NodeBranches {
 }
 
 function withEndedLife(cause: unknown): unknown {
-  const error = asDiskFull(cause);
+  const outcome = 'the earlier life has ended, and its files are as they were';
+  const error = asDiskFull(cause, outcome);
   if (!(error instanceof PlatformError)) return error;
-  const message = `${error.message} The earlier life has ended; its files are as they were.`;
+  const message = error.message.includes(outcome) ? error.message : `${error.message} Meanwhile ${outcome}.`;
   return new PlatformError(error.code, message, { details: { ...error.details, state: 'stopped' }, cause: error });
 }

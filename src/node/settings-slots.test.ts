@@ -31,6 +31,15 @@ test('the newest slot of the same life overlays the record, wherever it lies', (
   expect(overlaySlots(extra, fileOf(undefined, applied(6)))).toEqual({ ...applied(6), other: 'stays' });
 });
 
+test('a pause in a slot overlays the record; a slot without a word of it leaves it as it is', () => {
+  const running = { ...record, life: { kind: 'running' } as const };
+  const paused = { ...applied(6), life: { kind: 'paused', atMs: 7 } as const };
+  expect(overlaySlots(running, fileOf(paused, undefined)).life).toEqual({ kind: 'paused', atMs: 7 });
+  expect(overlaySlots(running, fileOf(applied(6), undefined)).life).toEqual({ kind: 'running' });
+  const ended = { ...record, version: 6, life: { kind: 'ended', reason: 'crashed', atMs: 8 } as const };
+  expect(overlaySlots(ended, fileOf(paused, undefined))).toBe(ended);
+});
+
 test('zeros, an empty file and one that is too short leave the record as it is', () => {
   for (const file of [Buffer.alloc(slotsFileBytes), Buffer.alloc(0), encodeSlot(applied(6))!.subarray(0, 100)]) {
     expect(overlaySlots(record, file)).toBe(record);

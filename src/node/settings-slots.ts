@@ -5,13 +5,13 @@
  *   8 bytes  magic    tells a slot from zeros, and this format from a later one
  *   4 bytes  crc32    of the length and of the content
  *   4 bytes  length   of the content
- *            content  JSON: of which life, which version, and the settings
+ *            content  JSON: of which life, which version, the settings, and whether it runs or is paused
  *
  * A slot counts when it is whole, of the life that the record tells of, and newer than the record; otherwise the record does.
  */
 import { crc32 } from 'node:zlib';
 import { z } from 'zod';
-import { settingsSchema } from './order-schemas.ts';
+import { lifeSchema, settingsSchema } from './order-schemas.ts';
 
 export const slotsFileName = 'settings';
 /** A block: it reaches the disk without anything being read first. Settings that do not fit go into the record itself. */
@@ -29,6 +29,8 @@ const appliedSchema = z.strictObject({
   version: z.int().nonnegative(),
   settings: settingsSchema,
   deadlineBootMs: z.int().nonnegative(),
+  /** Absent: as the record has it. */
+  life: lifeSchema.optional(),
 });
 
 /** The part of a record that changes while a sandbox lives. */
@@ -36,8 +38,8 @@ export type AppliedSettings = z.infer<typeof appliedSchema>;
 
 /** A whole slot, or `undefined` when it does not fit into one. */
 export function encodeSlot(applied: AppliedSettings): Buffer | undefined {
-  const { generation, version, settings, deadlineBootMs } = applied;
-  const content = Buffer.from(JSON.stringify({ generation, version, settings, deadlineBootMs }));
+  const { generation, version, settings, deadlineBootMs, life } = applied;
+  const content = Buffer.from(JSON.stringify({ generation, version, settings, deadlineBootMs, life }));
   if (content.length > slotBytes - contentAt) return undefined;
   const slot = Buffer.alloc(slotBytes);
   magic.copy(slot);

@@ -70,7 +70,10 @@ testWith(...machine)(
       } as const;
       faults.set('node-restore-ended', noLife);
       const failed = node.branches.restore(restoreOrder(sandbox, kept));
-      await expect(failed).rejects.toMatchObject({ code: 'insufficient_storage', details: { state: 'stopped' } });
+      await expect(failed).rejects.toMatchObject({
+        ...{ code: 'insufficient_storage', details: { state: 'stopped' } },
+        message: expect.stringMatching(/is full; the earlier life has ended/),
+      });
       faults.clear('node-restore-ended');
       const ended = (await node.findSandbox(sandbox.mark.sandboxId))!;
       expect(ended).toMatchObject({ generation: 1, life: { kind: 'ended', reason: 'requested' } });

@@ -190,7 +190,7 @@ export class LayerRig {
 
   /** A process that writes to an open file and a mapping of it. It ends with a signal. */
   async hold(file: string): Promise<ChildProcess> {
-    this.#tool ??= compile(this.directory);
+    this.#tool ??= compileTreeTool(this.directory);
     const child = spawn(await this.#tool, ['hold', file], { stdio: ['ignore', 'pipe', 'inherit'] });
     await once(child.stdout, 'data');
     return child;
@@ -208,16 +208,17 @@ export class LayerRig {
   }
 
   async #run(words: readonly string[], script: readonly string[]): Promise<string[]> {
-    this.#tool ??= compile(this.directory);
+    this.#tool ??= compileTreeTool(this.directory);
     const running = promisify(execFile)(await this.#tool, [...words], { maxBuffer: 64 * mebibyte });
     running.child.stdin?.end(script.map((line) => `${line}\n`).join(''));
     return (await running).stdout.trimEnd().split('\n');
   }
 }
 
-async function compile(directory: string): Promise<string> {
+/** The program of programs/tree-tool.c, which needs no library where it runs. */
+export async function compileTreeTool(directory: string): Promise<string> {
   const output = join(directory, 'tree-tool');
   const source = join(import.meta.dirname, 'programs/tree-tool.c');
-  await promisify(execFile)('cc', ['-O1', '-D_GNU_SOURCE', '-o', output, source]);
+  await promisify(execFile)('cc', ['-O1', '-static', '-D_GNU_SOURCE', '-o', output, source]);
   return output;
 }
