@@ -24,7 +24,6 @@ const lookEveryMs = 10_000;
 
 /** A stopped or paused one is woken. */
 export async function ensureReady(client: Atoll, given: Sandbox, options: ReadyOptions): Promise<Sandbox> {
-  if (lackOf(given, options) === undefined) return given;
   const { clock } = client.connection;
   const { timeoutMs, signal } = options;
   const untilMs = clock.nowMs() + timeoutMs;

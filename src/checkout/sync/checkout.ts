@@ -3,11 +3,12 @@
  * folder that borrows the objects of the user's. Snapshots are made in the shadow, so that the user's index, stash, refs and objects stay as
  * they are. A directory without git has a shadow too, with nothing to borrow.
  */
-import { createHash } from 'node:crypto';
+import { createHash, randomUUID } from 'node:crypto';
 import { existsSync } from 'node:fs';
-import { copyFile, mkdir, readFile, realpath, rm, writeFile } from 'node:fs/promises';
+import { mkdir, readFile, realpath, rename, rm, writeFile } from 'node:fs/promises';
 import { dirname, isAbsolute, join, resolve } from 'node:path';
 import { PlatformError } from '../../protocol/index.ts';
+import { withCheckoutLock } from './checkout-lock.ts';
 import { type GitCall, git, gitEnvironment, gitLine } from './git-process.ts';
 
 export interface OpenCheckoutOptions {
@@ -140,26 +141,45 @@ export async function ensureShadow(checkout: Checkout): Promise<void> {
   const { shadow, commonDirectory } = checkout;
   const ready = join(shadow, 'atoll-ready');
   if (!existsSync(ready)) {
-    await rm(shadow, { recursive: true, force: true });
-    await gitLine(['init', '-q', '--bare', '--template=', shadow], { cwd: checkout.directory, env: checkout.env });
-    await mkdir(join(shadow, 'info'), { recursive: true });
-    await writeFile(join(shadow, 'info/attributes'), rawAttributes);
-    await writeFile(
-      join(shadow, 'config'),
-      '[core]\n\trepositoryformatversion = 0\n\tfilemode = true\n\tbare = false\n\tprotectHFS = true\n\tprotectNTFS = true\n[index]\n\tversion = 4\n',
-    );
-    if (commonDirectory !== undefined) {
-      await mkdir(join(shadow, 'objects/info'), { recursive: true });
-      await writeFile(join(shadow, 'objects/info/alternates'), `${join(commonDirectory, 'objects')}\n`);
-    }
-    await writeFile(ready, '');
+    // Several may come here first; the second finds what the first has made.
+    await withCheckoutLock(checkout, undefined, async () => {
+      if (!existsSync(ready)) await makeShadow(checkout, ready);
+    });
   }
-  await writeFile(join(shadow, 'info/exclude'), `/.git\n${stagingPrefix}*\n${checkout.excludes}`);
+  // Others may be syncing with these files now, so that each is whole at every moment and stays where it is right.
+  const excludes = `/.git\n${stagingPrefix}*\n${checkout.excludes}`;
+  await replaceFile(join(shadow, 'info/exclude'), excludes);
   if (checkout.isShallow && commonDirectory !== undefined) {
-    await copyFile(join(commonDirectory, 'shallow'), join(shadow, 'shallow'));
+    await replaceFile(join(shadow, 'shallow'), await readFile(join(commonDirectory, 'shallow'), 'utf8'));
   } else {
     await rm(join(shadow, 'shallow'), { force: true });
   }
+}
+
+/** What an earlier one that died has left is thrown away. The lock is held. */
+async function makeShadow(checkout: Checkout, ready: string): Promise<void> {
+  const { shadow, commonDirectory } = checkout;
+  await rm(shadow, { recursive: true, force: true });
+  await gitLine(['init', '-q', '--bare', '--template=', shadow], { cwd: checkout.directory, env: checkout.env });
+  await mkdir(join(shadow, 'info'), { recursive: true });
+  await writeFile(join(shadow, 'info/attributes'), rawAttributes);
+  await writeFile(
+    join(shadow, 'config'),
+    '[core]\n\trepositoryformatversion = 0\n\tfilemode = true\n\tbare = false\n\tprotectHFS = true\n\tprotectNTFS = true\n[index]\n\tversion = 4\n',
+  );
+  if (commonDirectory !== undefined) {
+    await mkdir(join(shadow, 'objects/info'), { recursive: true });
+    await writeFile(join(shadow, 'objects/info/alternates'), `${join(commonDirectory, 'objects')}\n`);
+  }
+  await writeFile(ready, '');
+}
+
+async function replaceFile(path: string, text: string): Promise<void> {
+  const before = await readFile(path, 'utf8').catch(() => undefined);
+  if (before === text) return;
+  const made = `${path}.${randomUUID()}`;
+  await writeFile(made, text);
+  await rename(made, path);
 }
 
 async function userConfig(cwd: string, env: Readonly<Record<string, string>>): Promise<Map<string, string>> {
