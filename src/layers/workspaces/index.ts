@@ -4,7 +4,7 @@ export { checkIds, readCommit, readCommits, requireObjects, treeOf, writeCommit 
 export { defaultWorkspaceLimits, isSafePath, unsafe, type WorkspaceLimits } from './content-limits.ts';
 export { exportBundle } from './export-bundle.ts';
 export { exportArchive, exportCheckout } from './export-checkout.ts';
-export { GitFailure, GitProgram } from './git-program.ts';
+export { GitProgram } from './git-program.ts';
 export { listHolds, releaseHolds, setHold } from './holds.ts';
 export { importArchive } from './import-archive.ts';
 export { importBundle, requireWhole } from './import-bundle.ts';
@@ -15,5 +15,5 @@ export { fetchRemote, pushToRemote } from './remotes.ts';
 export { makeRepository, removeLocks, takeOverRepository } from './repository.ts';
 export { removeRetries, Staging } from './staging.ts';
 export { tidyObjects } from './tidy-objects.ts';
-export { diffTrees, emptyTree, patchBetween } from './tree-diff.ts';
+export { diffTrees, patchBetween } from './tree-diff.ts';
 export { filesOf, type TreeFile, verifyTree } from './verify-tree.ts';

@@ -22,7 +22,7 @@ export async function tidyObjects(
   return { bytes: await bytesBelow(join(repository, 'objects')) };
 }
 
-export async function bytesBelow(directory: string): Promise<number> {
+async function bytesBelow(directory: string): Promise<number> {
   let bytes = 0;
   for (const entry of await readdir(directory, { withFileTypes: true })) {
     const path = join(directory, entry.name);

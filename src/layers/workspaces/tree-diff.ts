@@ -5,8 +5,6 @@ import { nameBytes, nameText } from '../../base/index.ts';
 import type { ChangeCounts, WorkspaceFileChange } from '../../protocol/index.ts';
 import type { GitProgram } from './git-program.ts';
 
-export const emptyTree = '4b825dc642cb6eb9a060e54bf8d69288fbee4904';
-
 /** No external program, no text conversion, no colour: bytes as they are. */
 const plain = ['--no-ext-diff', '--no-textconv', '--no-color', '--ignore-submodules=none'];
 
