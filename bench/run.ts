@@ -33,6 +33,7 @@ import { recoveryRow } from './rows/recovery.ts';
 import { sessionsRow } from './rows/sessions.ts';
 import { syncRow } from './rows/sync.ts';
 import { terminalsRow } from './rows/terminals.ts';
+import { workspacesRow } from './rows/workspaces.ts';
 import { layersDirectoryOf } from './start.ts';
 import { describeMachine } from './system.ts';
 import { formatCounts, formatTable } from './table.ts';
@@ -57,6 +58,7 @@ const rows: readonly Row[] = [
   networkRow,
   branchesRow,
   plansRow,
+  workspacesRow,
   layersRow,
   e2bRow,
   syncRow,

@@ -7,7 +7,7 @@ import { Closing } from './closing.ts';
 import { DataDirectory, defaultDataDirectory } from './data-directory.ts';
 import { faultsFromEnvironment } from './environment.ts';
 import { ensureNativeInit } from './native-init.ts';
-import { layersOption, openHere, resolverOption, storageOption } from './serve.ts';
+import { layersOption, openHere, remotesOption, resolverOption, storageOption } from './serve.ts';
 import { softwareVersion } from './software-version.ts';
 import { portInUse } from './start-error.ts';
 
@@ -44,6 +44,7 @@ export async function runNode(options: RunNodeOptions): Promise<RunningNode> {
       log,
       faults: faultsFromEnvironment(),
       ...layersOption(),
+      ...remotesOption(),
       ...resolverOption(),
       ...storageOption(options.storage),
     });

@@ -24,6 +24,7 @@ import { deliverByHttp } from './deliver-by-http.ts';
 import {
   aptFromEnvironment,
   faultsFromEnvironment,
+  gitHostsFromEnvironment,
   layersFromEnvironment,
   poolSizesFromEnvironment,
   resolversFromEnvironment,
@@ -178,6 +179,7 @@ async function openNode(parts: NodeParts): Promise<{ nodeId: NodeId; api: NodeAp
     log: logger.child({ part: 'node' }),
     faults,
     ...layersOption(),
+    ...remotesOption(),
     ...resolverOption(),
     ...storageOption(options.storage),
   });
@@ -227,6 +229,10 @@ async function readToken(path: string): Promise<string> {
 export function resolverOption(): Pick<SandboxNodeOptions, 'resolver'> {
   const servers = resolversFromEnvironment();
   return servers === undefined ? {} : { resolver: { servers } };
+}
+
+export function remotesOption(): Pick<SandboxNodeOptions, 'remotes'> {
+  return { remotes: { allowedHosts: gitHostsFromEnvironment() } };
 }
 
 export function layersOption(): Pick<SandboxNodeOptions, 'layersDirectory' | 'aptDirectory'> {

@@ -1,6 +1,7 @@
 export { AssertionError, assert, assertNever } from './assert.ts';
 export { AtMost } from './at-most.ts';
 export { BackgroundLoop, type BackgroundLoopOptions } from './background-loop.ts';
+export { isGitName, nameBytes, nameText, zeroSeparated } from './byte-names.ts';
 export { type Clock, SystemClock, systemTimers, type Timers } from './clock.ts';
 export { DirectoryInUse, DirectoryLock } from './directory-lock.ts';
 export { type PreparedFile, prepareFile, prepareSmallFile, syncDirectory, writeFileDurably } from './durable-file.ts';

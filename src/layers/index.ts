@@ -49,8 +49,6 @@ export {
   listHolds,
   makeRepository,
   mergeTrees,
-  nameBytes,
-  nameText,
   oneChunk,
   patchBetween,
   probeGit,
@@ -74,5 +72,4 @@ export {
   verifyTree,
   type WorkspaceLimits,
   writeCommit,
-  zeroSeparated,
 } from './workspaces/index.ts';

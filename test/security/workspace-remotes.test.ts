@@ -58,7 +58,7 @@ function remotes(reach: (workspaces: NodeWorkspaces) => Reached | Promise<Reache
 
   beforeAll(async () => {
     directory = await mkdtemp(join(tmpdir(), 'atoll-remotes-'));
-    rig = await openLocalRig({ directory, remotes: { allowedHosts: ['127.0.0.1'] } });
+    rig = await openLocalRig({ directory, remotes: { allowedHosts: ['127.0.0.1', 'localhost'] } });
     reached = await reach(rig.workspaces);
     workspaces = reached.workspaces;
     user = await WorkspaceUser.create(workspaces);
@@ -306,6 +306,13 @@ function remotes(reach: (workspaces: NodeWorkspaces) => Reached | Promise<Reache
     } finally {
       await closed.close();
     }
+  });
+
+  test('a host that is allowed by name is reached at the address that was judged', async () => {
+    const before = open.requests.length;
+    const named = open.url.replace('127.0.0.1', 'localhost');
+    expect(await workspaces.importRemote(order(named))).toMatchObject({ commit: head() });
+    expect(open.requests.length).toBeGreaterThan(before);
   });
 
   test('a server that leads elsewhere is not followed', async () => {

@@ -42,6 +42,8 @@ export interface PlatformOptions {
   readonly poolSizes?: typeof smallPool;
   /** More words for `atoll serve`. */
   readonly serveOptions?: readonly string[];
+  /** More of its environment. */
+  readonly serverEnvironment?: Readonly<Record<string, string>>;
   /** Words before the words of the server, to start it with less power than the test has. */
   readonly wrap?: readonly string[];
 }
@@ -113,6 +115,7 @@ export class Platform {
     const env = {
       ...{ ATOLL_FAULTS: faults, ATOLL_SETTINGS: JSON.stringify(all), ATOLL_RESOLVERS: worldAddresses.resolver },
       ...this.#storage,
+      ...this.#options.serverEnvironment,
     };
     this.server = await startDaemon(options, env, this.#enter);
     this.key = (await readFile(join(this.dataDirectory, 'server', 'key'), 'utf8')).trim();

@@ -7,6 +7,7 @@ import {
   type LifeOrder,
   type NodeWorkspaces,
   newId,
+  type SandboxId,
   type WorkspaceCommit,
   type WorkspaceId,
 } from '../../src/protocol/index.ts';
@@ -35,13 +36,16 @@ export const testAuthor = { name: 'Ada', email: 'ada@example.com' };
 export const testAtMs = 1_700_000_000_000;
 
 export async function openLocalRig(
-  options: Parameters<typeof openLocalWorkspaces>[0] = {},
+  options: Parameters<typeof openLocalWorkspaces>[0] & {
+    /** Whose the one checkout is. */
+    readonly sandboxId?: SandboxId;
+  } = {},
 ): Promise<WorkspacesUnderTest> {
   const local = await openLocalWorkspaces(options);
   return {
     workspaces: local.workspaces,
     newCheckout: async () => {
-      const life = { sandboxId: newId('sandbox'), generation: 1 };
+      const life = { sandboxId: options.sandboxId ?? newId('sandbox'), generation: 1 };
       const cwd = await local.checkout(life.sandboxId, 'work');
       const shell = async (script: string) => {
         const env = { PATH: process.env['PATH'], HOME: '/nonexistent', GIT_CONFIG_NOSYSTEM: '1', ...identity };
@@ -105,10 +109,11 @@ export async function wholeOf({ bytes }: { readonly bytes: AsyncIterable<Uint8Ar
 /** One workspace, with what tests do all the time. Spread into an order it names the workspace, and nothing else. */
 export class WorkspaceUser {
   readonly #workspaces: NodeWorkspaces;
-  readonly workspaceId: WorkspaceId = newId('workspace');
+  readonly workspaceId: WorkspaceId;
 
-  private constructor(workspaces: NodeWorkspaces) {
+  constructor(workspaces: NodeWorkspaces, workspaceId = newId('workspace')) {
     this.#workspaces = workspaces;
+    this.workspaceId = workspaceId;
   }
 
   static async create(workspaces: NodeWorkspaces): Promise<WorkspaceUser> {

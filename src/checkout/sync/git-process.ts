@@ -5,6 +5,8 @@
 import { spawn } from 'node:child_process';
 import { PlatformError } from '../../protocol/index.ts';
 
+export { nameBytes, nameText, zeroSeparated } from '../../base/index.ts';
+
 /** Of an answer that is held in memory. */
 const outputLimitBytes = 512 * 1024 * 1024;
 const stderrKeptBytes = 4_000;
@@ -87,20 +89,4 @@ export async function git(words: readonly string[], call: GitCall): Promise<GitA
 
 export async function gitLine(words: readonly string[], call: GitCall): Promise<string> {
   return (await git(words, call)).stdout.toString('utf8').trim();
-}
-
-/** Splits what `-z` separates. Names are bytes; latin1 keeps every one of them. */
-export function zeroSeparated(bytes: Buffer): string[] {
-  const parts = bytes.toString('latin1').split('\0');
-  parts.pop();
-  return parts;
-}
-
-export function nameBytes(name: string): Buffer {
-  return Buffer.from(name, 'latin1');
-}
-
-/** A name as people read it. */
-export function nameText(name: string): string {
-  return nameBytes(name).toString('utf8');
 }

@@ -2,6 +2,7 @@
  * What a sandbox wants to change in the user's directory, looked at as an attack: every name, kind and size, before one byte is written.
  * git's own strict check has seen the objects; here stands what it leaves open.
  */
+import { isGitName } from '../../base/index.ts';
 import { PlatformError } from '../../protocol/index.ts';
 import { type Checkout, stagingPrefix } from './checkout.ts';
 import { nameBytes, nameText } from './git-process.ts';
@@ -12,8 +13,6 @@ import { sizesOfBlobs, type TreeChange } from './trees.ts';
 const fileModes = new Set(['100644', '100755', '120000']);
 const nameLimitBytes = 4_000;
 const linkLimitBytes = 4_095;
-/** Characters that HFS+ leaves out when it compares names. */
-const ignoredCharacters = /[\u200c-\u200f\u202a-\u202e\u206a-\u206f\ufeff]/g;
 
 /** Refuses whole, with every bad path named, or answers the changes that may be made; submodules are left out. */
 export async function checkHostileChanges(
@@ -59,11 +58,7 @@ export function isUnsafeName(name: string): boolean {
 }
 
 function isUnsafePart(part: string): boolean {
-  if (part === '' || part === '.' || part === '..') return true;
-  const folded = part.replaceAll(ignoredCharacters, '').toLowerCase();
-  // NTFS cuts trailing dots and spaces, reads what follows a colon as a stream, and knows .git as git~1. A backslash separates there.
-  const parts = folded.split('\\').map((piece) => piece.replace(/:.*$/, '').replace(/[. ]+$/, ''));
-  return parts.some((piece) => piece === '.git' || piece === 'git~1');
+  return part === '' || part === '.' || part === '..' || isGitName(part);
 }
 
 function unsafe(what: string, paths: readonly string[]): PlatformError {

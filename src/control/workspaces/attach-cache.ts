@@ -29,6 +29,8 @@ import { placeCheckout } from './checkout-placement.ts';
 export const attachCacheMax = 64;
 /** How exactly the last use is known: each note of it is a commit. */
 const noteMs = 60_000;
+/** How long a checkpoint without an entry is kept. */
+const leftOverMs = 10 * 60_000;
 
 export interface CacheWanted {
   readonly nodeId: NodeId;
@@ -115,7 +117,9 @@ export class AttachCache {
     const { checkpoint, baselines } = await this.#parts.hidden.run(source, async (sandbox) => {
       const attachments = await this.#fill(sandbox, wanted, id);
       const checkpoint = await this.#parts.checkpoints.takeOfHidden(sandbox, {
-        ...{ id, name: null, isHidden: true, expiresAtMs: null, leaseToken: null, createdBy, attachments },
+        ...{ id, name: null, isHidden: true, leaseToken: null, createdBy, attachments },
+        // Until an entry leads to it: one that a crash leaves goes by itself.
+        expiresAtMs: clock.nowMs() + leftOverMs,
       });
       const baselines = Object.fromEntries(attachments.map((one) => [one.workspaceId, one.baseline ?? '']));
       return { checkpoint, baselines };
@@ -124,7 +128,10 @@ export class AttachCache {
     const entry: AttachCacheRecord = {
       ...{ key, teamId, nodeId, checkpointId: checkpoint.id, baselines, usedAtMs: clock.nowMs() },
     };
-    await store.transact((tables) => tables.workspaces.putAttachCache(entry));
+    await store.transact(async (tables) => {
+      await tables.workspaces.putAttachCache(entry);
+      await tables.checkpoints.put({ ...checkpoint, expiresAtMs: null });
+    });
     return checkpoint.id;
   }
 

@@ -1,6 +1,7 @@
 /** Makes a tree from another and what differs, by one `git fast-import` in a staging: however much it is, it becomes one pack. */
+import { nameBytes } from '../../base/index.ts';
 import type { WorkspaceLimits } from './content-limits.ts';
-import { type GitProgram, nameBytes } from './git-program.ts';
+import type { GitProgram } from './git-program.ts';
 import type { Staging } from './staging.ts';
 
 export type TreeStep =

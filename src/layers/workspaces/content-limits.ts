@@ -1,6 +1,6 @@
 /** How much one version of a workspace may hold, and what its names may be. */
+import { isGitName, nameText } from '../../base/index.ts';
 import { PlatformError } from '../../protocol/index.ts';
-import { nameBytes, nameText } from './git-program.ts';
 
 export interface WorkspaceLimits {
   /** Files and links of one version. */
@@ -31,8 +31,6 @@ export const defaultWorkspaceLimits: WorkspaceLimits = {
 const pathMaxBytes = 4_000;
 const partMaxBytes = 255;
 const shownPaths = 10;
-/** Characters that HFS+ leaves out when it compares names. */
-const ignoredCharacters = /[\u200c-\u200f\u202a-\u202e\u206a-\u206f\ufeff]/g;
 
 /** Whether a path, in bytes as latin1, leads nowhere but to a file of its own below a checkout, on every system that may check it out. */
 export function isSafePath(path: string): boolean {
@@ -44,14 +42,11 @@ function isSafePart(part: string): boolean {
   if (part === '' || part === '.' || part === '..' || part.length > partMaxBytes) return false;
   // Most names are plain; the rest of the question is for those that could be read as .git.
   if (/^[A-Za-z0-9_-][A-Za-z0-9_.-]*$/.test(part) && !/^git~/i.test(part)) return true;
-  const folded = nameBytes(part).toString('utf8').replaceAll(ignoredCharacters, '').toLowerCase();
-  // NTFS cuts trailing dots and spaces, reads what follows a colon as a stream, and knows .git as git~1. A backslash separates there.
-  const pieces = folded.split('\\').map((piece) => piece.replace(/:.*$/s, '').replace(/[. ]+$/, ''));
-  return pieces.every((piece) => piece !== '.git' && piece !== 'git~1' && !(piece === '' && part.includes('\\')));
-}
-
-export function isGitPart(part: string): boolean {
-  return part.toLowerCase() === '.git';
+  const text = nameText(part);
+  // A backslash separates on NTFS, so what is between two of them is a part too.
+  return (
+    !isGitName(text) && text.split('\\').every((piece) => piece !== '..' && (piece !== '' || !text.includes('\\')))
+  );
 }
 
 export function unsafe(what: string, paths: readonly string[] = [], cause?: unknown): PlatformError {

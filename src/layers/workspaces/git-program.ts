@@ -138,6 +138,14 @@ function boundsOf(fileBytes: number): readonly string[] {
   return ['prlimit', `--as=${memoryMaxBytes}`, `--fsize=${fileBytes}`, '--core=0', '--'];
 }
 
+/** git tells of a full disk in words. */
+const diskFull = /No space left on device|Disk quota exceeded|Out of diskspace/;
+
+function fullDisk(): PlatformError {
+  const message = "The disk of the node's data directory is full; nothing was changed.";
+  return new PlatformError('insufficient_storage', message);
+}
+
 function ended(child: Child, words: readonly string[], call: GitCall): Promise<number> {
   const command = words.find((word) => !word.startsWith('-')) ?? '';
   let said = '';
@@ -154,6 +162,7 @@ function ended(child: Child, words: readonly string[], call: GitCall): Promise<n
   });
   child.on('close', (code) => {
     if (code === 0 || (code !== null && call.accept?.includes(code))) resolve(code);
+    else if (diskFull.test(said)) reject(fullDisk());
     else reject(new GitFailure({ command, code, said: said.trim() }));
   });
   return promise;
@@ -186,20 +195,4 @@ async function drainedOrGone(child: Child): Promise<void> {
   await promise;
   child.stdin.off('drain', resolve);
   child.stdin.off('close', resolve);
-}
-
-/** Splits what `-z` separates. Names are bytes; latin1 keeps every one of them. */
-export function zeroSeparated(bytes: Buffer): string[] {
-  const parts = bytes.toString('latin1').split('\0');
-  parts.pop();
-  return parts;
-}
-
-export function nameBytes(name: string): Buffer {
-  return Buffer.from(name, 'latin1');
-}
-
-/** A name as people read it. */
-export function nameText(name: string): string {
-  return nameBytes(name).toString('utf8');
 }

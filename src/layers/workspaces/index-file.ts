@@ -2,8 +2,10 @@
  * git's index, version 2, for files that are about to be unpacked: it says of each what its size and time will be, so that the first `git status`
  * has nothing to read. With `core.checkStat=minimal` git compares these two alone; what an unpacked file's inode will be nobody can know.
  */
+
 import { createHash } from 'node:crypto';
-import { nameBytes } from './git-program.ts';
+import { nameBytes } from '../../base/index.ts';
+
 import type { TreeFile } from './verify-tree.ts';
 
 const fixedBytes = 62;

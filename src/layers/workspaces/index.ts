@@ -4,7 +4,7 @@ export { checkIds, readCommit, readCommits, requireObjects, treeOf, writeCommit 
 export { defaultWorkspaceLimits, isSafePath, unsafe, type WorkspaceLimits } from './content-limits.ts';
 export { exportBundle } from './export-bundle.ts';
 export { exportArchive, exportCheckout } from './export-checkout.ts';
-export { GitFailure, GitProgram, nameBytes, nameText, zeroSeparated } from './git-program.ts';
+export { GitFailure, GitProgram } from './git-program.ts';
 export { listHolds, releaseHolds, setHold } from './holds.ts';
 export { importArchive } from './import-archive.ts';
 export { importBundle, requireWhole } from './import-bundle.ts';

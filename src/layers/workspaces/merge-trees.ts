@@ -1,7 +1,8 @@
 /** The three-way merge of trees: only objects are written, and only where both sides fit together is anything of them kept. */
+import { nameText, zeroSeparated } from '../../base/index.ts';
 import type { ConflictSide, MergeOutcome, WorkspaceConflict } from '../../protocol/index.ts';
 import { commitBytes } from './commits.ts';
-import { type GitProgram, nameText, zeroSeparated } from './git-program.ts';
+import type { GitProgram } from './git-program.ts';
 import type { Staging } from './staging.ts';
 import { diffTrees } from './tree-diff.ts';
 

@@ -104,9 +104,10 @@ export async function makeRepository(
   if (options.durable) for (const part of parts.toReversed()) await syncDirectory(join(directory, part));
 }
 
-/** Takes over a repository that only a process which is gone has used: with the configuration of now, and without locks, which git leaves when it is killed. */
+/** Takes over a repository that only a process which is gone has used: with the configuration of now, and without what git leaves when it is killed. */
 export async function takeOverRepository(directory: string): Promise<void> {
   await removeLocks(directory);
+  await removeHalfPacks(join(directory, 'objects/pack'));
   await writeFileDurably(join(directory, 'config'), config);
   await writeFileDurably(join(directory, 'info/attributes'), attributes);
 }
@@ -118,4 +119,13 @@ export async function removeLocks(directory: string): Promise<void> {
   const refs = join(directory, 'refs');
   const below = await readdir(refs, { recursive: true });
   for (const name of below.filter(isLock)) await rm(join(refs, name), { force: true });
+}
+
+/** A pack is one only with its index. */
+async function removeHalfPacks(directory: string): Promise<void> {
+  const names = new Set(await readdir(directory));
+  for (const name of names) {
+    const isHalf = name.endsWith('.pack') && !names.has(name.replace(/pack$/, 'idx'));
+    if (isHalf || name.startsWith('tmp_') || name.startsWith('.tmp-')) await rm(join(directory, name), { force: true });
+  }
 }

@@ -1,7 +1,9 @@
 /** What differs between two trees: in numbers, by file, and as a patch. */
+
 import { isUtf8 } from 'node:buffer';
+import { nameBytes, nameText } from '../../base/index.ts';
 import type { ChangeCounts, WorkspaceFileChange } from '../../protocol/index.ts';
-import { type GitProgram, nameBytes, nameText } from './git-program.ts';
+import type { GitProgram } from './git-program.ts';
 
 export const emptyTree = '4b825dc642cb6eb9a060e54bf8d69288fbee4904';
 

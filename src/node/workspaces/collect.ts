@@ -3,14 +3,13 @@
  * is what the list said before and after, and everything is as it was when all of them have been read, or the order is refused and can be repeated.
  */
 import { setTimeout as delay } from 'node:timers/promises';
-import { type Clock, type FaultPoints, KeyedMutex } from '../../base/index.ts';
+import { type Clock, type FaultPoints, KeyedMutex, nameText } from '../../base/index.ts';
 import {
   buildTree,
   type FileMode,
   filesOf,
   type GitProgram,
   isSafePath,
-  nameText,
   oneChunk,
   type Staging,
   type TreeFile,

@@ -2,16 +2,11 @@
  * Which paths a version's .gitignore files name. git itself says so, of an empty working tree that has these files alone: patterns that take
  * forever take the time of one bounded process.
  */
+
 import { mkdir, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
-import {
-  filesOf,
-  type GitProgram,
-  nameBytes,
-  type Staging,
-  type WorkspaceLimits,
-  zeroSeparated,
-} from '../../layers/index.ts';
+import { nameBytes, zeroSeparated } from '../../base/index.ts';
+import { filesOf, type GitProgram, type Staging, type WorkspaceLimits } from '../../layers/index.ts';
 
 const ignoreFilesMax = 10_000;
 const ignoreFileMaxBytes = 1024 * 1024;

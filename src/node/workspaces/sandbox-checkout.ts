@@ -1,6 +1,7 @@
 /** A checkout in a sandbox of this node, through its file workers. The life is looked at anew for every request. */
+import { nameBytes } from '../../base/index.ts';
 import { type FileContext, listBelow, openBelow, type SeenEntry } from '../../execution/index.ts';
-import { nameBytes } from '../../layers/index.ts';
+
 import type { CheckoutEntry, CheckoutFiles } from './checkout-files.ts';
 
 export function sandboxCheckout(context: () => FileContext, directory: string): CheckoutFiles {

@@ -16,7 +16,6 @@ import {
   exportBundle,
   exportCheckout,
   fetchRemote,
-  GitFailure,
   GitProgram,
   importArchive,
   importBundle,
@@ -342,7 +341,7 @@ export class WorkspaceHomes implements NodeWorkspaces {
     try {
       return await work;
     } catch (error) {
-      throw asRefusal(error);
+      throw asDiskFull(error);
     } finally {
       this.#running.delete(work);
     }
@@ -384,13 +383,4 @@ export class WorkspaceHomes implements NodeWorkspaces {
     }
     return await judgeRemote(order.url, { rules: this.#remotes, hasCredentials: order.credentials !== null });
   }
-}
-
-/** git tells of a full disk in words. */
-function asRefusal(error: unknown): unknown {
-  if (error instanceof GitFailure && /No space left on device|Disk quota exceeded/.test(error.said)) {
-    const message = "The disk of the node's data directory is full; nothing was changed.";
-    return new PlatformError('insufficient_storage', message, { cause: error });
-  }
-  return asDiskFull(error);
 }
