@@ -17,21 +17,29 @@ export async function makeWorkspace(client: Atoll, files: Readonly<Record<string
   return name;
 }
 
-/** Two sandboxes, each on a workspace of its own and with a change there, and a plan of both. */
-export async function planCase(client: Atoll): Promise<PlannedCase> {
-  const workspaces = [await makeWorkspace(client), await makeWorkspace(client)];
-  const sandboxes: Sandbox[] = [];
-  for (const workspace of workspaces) {
-    const sandbox = await client.sandboxes.create({ workspaces: [{ workspace, path: '/src' }] });
-    await sandbox.exec('echo changed > /src/mine && rm /src/file && mkdir -p /src/empty');
-    sandboxes.push(sandbox);
+/** A change in each sandbox, and a plan of them. */
+export async function planOf(client: Atoll, sandboxes: readonly Sandbox[]): Promise<string> {
+  for (const { id } of sandboxes) {
+    const sandbox = await client.sandboxes.connect(id);
+    await sandbox.exec(`echo ${randomUUID()} > /src/mine; rm -f /src/file; mkdir -p /src/empty`);
   }
   const plan = `plan-${randomUUID().slice(0, 8)}`;
   await client.plans.create(
     plan,
     sandboxes.map(({ id }) => id),
   );
-  return { plan, workspaces, sandboxes };
+  return plan;
+}
+
+/** Two sandboxes, each on a workspace of its own and with a change there, and a plan of both. */
+export async function planCase(client: Atoll): Promise<PlannedCase> {
+  const workspaces = [await makeWorkspace(client), await makeWorkspace(client)];
+  const sandboxes: Sandbox[] = [];
+  for (const workspace of workspaces) {
+    const sandbox = await client.sandboxes.create({ workspaces: [{ workspace, path: '/src' }] });
+    sandboxes.push(sandbox);
+  }
+  return { plan: await planOf(client, sandboxes), workspaces, sandboxes };
 }
 
 export async function headsOf(client: Atoll, { workspaces }: PlannedCase): Promise<number[]> {
