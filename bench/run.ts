@@ -26,6 +26,7 @@ import { listRow } from './rows/list.ts';
 import { memoryRow } from './rows/memory.ts';
 import { metadataRow } from './rows/metadata.ts';
 import { networkRow } from './rows/network.ts';
+import { plansRow } from './rows/plans.ts';
 import { portsRow } from './rows/ports.ts';
 import { processMemoryRow, processRow } from './rows/process.ts';
 import { recoveryRow } from './rows/recovery.ts';
@@ -55,6 +56,7 @@ const rows: readonly Row[] = [
   expiryRow,
   networkRow,
   branchesRow,
+  plansRow,
   layersRow,
   e2bRow,
   syncRow,

@@ -118,6 +118,7 @@ describe('sandboxes', () => {
         autoResume: false,
         keepCheckpoints: null,
         noNewPrivileges: true,
+        workspaces: [],
       },
     ]);
     expect((await rig.run('create', 'web')).exitCode).toBe(73);
@@ -435,6 +436,8 @@ test('every command that changes something takes an idempotency key, and every o
     'show',
     'ps',
     'logs',
+    'log',
+    'attached',
     'wait',
     'events',
     'operations',

@@ -36,6 +36,8 @@ const settingsSchema = z.strictObject({
   historyKept: count.optional(),
   leaseGraceMs: count.optional(),
   retentionIntervalMs: count.optional(),
+  planRefsKeptMs: count.optional(),
+  planRecoveryIntervalMs: count.optional(),
 }) satisfies z.ZodType<{ [Key in keyof ControlSettings]?: ControlSettings[Key] | undefined }>;
 
 const poolSizes = z.strictObject({ initialBytes: count, reserveBytes: count, stepBytes: count, limitBytes: count });

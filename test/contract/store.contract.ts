@@ -13,6 +13,7 @@ import type { SandboxId } from '../../src/protocol/index.ts';
 import type { Readers, SandboxRecord, Store, Tables } from '../../src/store/index.ts';
 import { eventRecord, sandboxRecord } from '../support/records.ts';
 import { describeBranchTables } from './store-branches.contract.ts';
+import { describePlanTables } from './store-plans.contract.ts';
 import { describeSandboxTable } from './store-sandboxes.contract.ts';
 import { describeOtherTables } from './store-tables.contract.ts';
 import { describeWorkspaceTables } from './store-workspaces.contract.ts';
@@ -50,6 +51,7 @@ export function describeStore(name: string, makeDatabase: () => Promise<TestData
     describeOtherTables(() => database);
     describeBranchTables(() => database);
     describeWorkspaceTables(() => database);
+    describePlanTables(() => database);
   });
 }
 

@@ -2,11 +2,9 @@
  * Files for the sandboxes of a FakeNode: directories of this machine, next to the checkouts that its workspaces collect from. A checkpoint is a copy of
  * one, and a sandbox made from it a copy of that, so that control can be tried with workspaces and no sandbox.
  */
-import { spawn } from 'node:child_process';
-import { once } from 'node:events';
 import { cp, lstat, mkdir, readdir, rename, rm, rmdir } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
-import { pipeline } from 'node:stream/promises';
+import { unpackDirectory } from '../../src/cli/local-tar.ts';
 import { type FileAction, type FileEntry, type NodeApi, newId, PlatformError } from '../../src/protocol/index.ts';
 import type { FakeNode } from './fake-node.ts';
 
@@ -62,11 +60,7 @@ export async function giveFiles(node: FakeNode): Promise<void> {
   node.writeTree = async ({ sandboxId, path }, tar) => {
     const to = await at(sandboxId, path);
     await mkdir(to, { recursive: true });
-    const unpacking = spawn('tar', ['-xf', '-', '-C', to], { stdio: ['pipe', 'ignore', 'inherit'] });
-    const ended = once(unpacking, 'close');
-    await pipeline(tar, unpacking.stdin);
-    const [code] = await ended;
-    if (code !== 0) throw new Error(`tar ended with ${code}.`);
+    await unpackDirectory(to, tar);
     return { bytes: 0 };
   };
   node.fileChanges = async () => ({ changes: [], cursor: newId('mark'), hasMore: false });

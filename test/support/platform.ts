@@ -17,6 +17,8 @@ import { type TestWorld, world as worldAddresses } from './test-world.ts';
 
 const root = join(import.meta.dirname, '../..');
 const cli = join(root, 'src/cli/main.ts');
+/** Servers and nodes that tests start have the order of their locks watched. */
+const lockOrder = join(root, 'test/support/check-lock-order.ts');
 /** Servers start in about a second; this is for a machine that does ten other things. */
 const startLimitMs = 60_000;
 /** A server that does not end by itself in this time is killed. */
@@ -201,7 +203,17 @@ async function startDaemon(
   env: Readonly<Record<string, string>>,
   enter: readonly string[],
 ): Promise<Daemon> {
-  const [program, ...all] = [...enter, process.execPath, cli, ...words, '--json', '--log-level', 'warn'];
+  const [program, ...all] = [
+    ...enter,
+    process.execPath,
+    '--import',
+    lockOrder,
+    cli,
+    ...words,
+    '--json',
+    '--log-level',
+    'warn',
+  ];
   const child = spawn(program!, all, { stdio: ['ignore', 'pipe', 'pipe'], env: { ...process.env, ...env } });
   let said = '';
   child.stderr.setEncoding('utf8').on('data', (text: string) => {

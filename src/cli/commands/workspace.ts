@@ -2,6 +2,7 @@
 import { resolve } from 'node:path';
 import type { Command } from 'commander';
 import { rememberImport } from '../../checkout/index.ts';
+import type { Conditions } from '../../protocol/index.ts';
 import type { WorkspaceVersionView, WorkspaceView } from '../../sdk/index.ts';
 import { parseCount } from '../argument-parsers.ts';
 import { stateDirectory } from '../checkout-call.ts';
@@ -44,7 +45,7 @@ function addCreate(workspace: Command, actions: Actions): void {
         const { workspaces } = await call.client();
         const content = source === undefined ? 'empty' : 'none';
         const made = await workspaces.create(name, { content, ...call.conditions() });
-        if (source !== undefined) await importFrom(call, made.id, source);
+        if (source !== undefined) await importFrom(call, made.id, source, {});
         const view = await workspaces.get(made.id);
         await call.print(view, () => `${view.id}\n`);
       }),
@@ -111,7 +112,7 @@ function addImport(workspace: Command, actions: Actions): void {
     .option('--message <text>', 'of a version that has none')
     .action(
       actions.of<ImportOptions, [workspace: string, source: string]>(async (call, reference, source) => {
-        const version = await importFrom(call, reference, source);
+        const version = await importFrom(call, reference, source, call.conditions());
         await call.print(version, () => `${version.number} ${version.commit}\n`);
       }),
     );
@@ -121,10 +122,11 @@ async function importFrom(
   call: CommandCall<ImportOptions>,
   reference: string,
   source: string,
+  conditions: Conditions,
 ): Promise<WorkspaceVersionView> {
   const { workspaces } = await call.client();
   const { ref, message, filesOnly = false } = call.options;
-  if (isRemote(source)) return await workspaces.importRemote(reference, remoteOf(call, source));
+  if (isRemote(source)) return await workspaces.importRemote(reference, remoteOf(call, source), conditions);
   const content = await openContent(source, { filesOnly });
   const progress = new Progress(call.io, { totalBytes: content.totalBytes, isQuiet: call.isJson });
   const sent = new SentBytes(progress.count(content.bytes));
@@ -133,6 +135,7 @@ async function importFrom(
       kind: content.kind,
       ...(ref !== undefined && { ref }),
       ...(message !== undefined && { message }),
+      ...conditions,
     }),
   );
   if (content.isDirectory) {

@@ -106,6 +106,12 @@ export class PlanRecovery {
     const { runs } = this.#parts;
     const plan = await this.#context.store.read((tables) => tables.plans.find(planId));
     if (plan === undefined || fenceOf(plan.state) === undefined) return;
+    const present = runs.find(planId);
+    // Somebody began meanwhile, and settles it as well as this would.
+    if (present !== undefined) {
+      await runs.waitFor(present, { waitMs: leaseWaitMs, signal: new AbortController().signal });
+      return;
+    }
     const what = { kind: 'recovery' as const, by: plan.createdBy, startedAtMs: this.#context.clock.nowMs() };
     await runs.begin(planId, what, async (run) => {
       const taken = await this.#takeOver(planId);

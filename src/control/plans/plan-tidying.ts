@@ -47,10 +47,10 @@ export class PlanTidying {
       return { commit, hasPlan: plan !== undefined };
     });
     if (commit === undefined || commit.left === 'nothing' || commit.state === 'preparing') return false;
-    if (commit.left === 'everything' && commit.leaseId !== null) await this.#leases.end(commit.leaseId);
-    await faults.hit('after-plan-lease-ended');
     const isKept = hasPlan && commit.keptUntilMs !== null && commit.keptUntilMs > clock.nowMs();
     if (isKept && commit.left === 'refs') return false;
+    if (commit.left === 'everything' && commit.leaseId !== null) await this.#leases.end(commit.leaseId);
+    await faults.hit('after-plan-lease-ended');
     if (!isKept) await this.#release(commit);
     await faults.hit('after-plan-released');
     await store.transact(async (tables) => {
