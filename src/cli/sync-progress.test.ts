@@ -26,8 +26,8 @@ test('files and bytes are shown on one line that goes away, and what is quick sh
   show('receive', 0, 2_048);
   show('done', 0, 0);
   expect(written().split('\r').slice(1)).toEqual([
-    expect.stringMatching(/^Sending 3 files, 5\.0 MiB/),
-    expect.stringMatching(/^Receiving 2\.0 KiB/),
+    expect.stringMatching(/^Sending 3 files, 5 MiB/),
+    expect.stringMatching(/^Receiving 2 KiB/),
     '\x1b[K',
   ]);
   const before = written();

@@ -90,7 +90,7 @@ test('P110, P111: from a subdirectory it is the same checkout; hooks, filters, s
   await rig.push();
   expect(await rig.inside('od -c sub/dir/a | head -1 | tr -d " "')).toBe('0000000a\\r\\n');
   await rig.inside(
-    'printf "#!/bin/sh\\ntouch /tmp/ran\\n" > .git/hooks/post-checkout; chmod +x .git/hooks/*; printf "b\\r\\n" > sub/dir/a; git -c user.name=x -c user.email=y commit -qam inside',
+    'set -e; mkdir -p .git/hooks; printf "#!/bin/sh\\ntouch /tmp/ran\\n" > .git/hooks/post-checkout; chmod +x .git/hooks/*; printf "b\\r\\n" > sub/dir/a; git -c user.name=x -c user.email=y commit -qam inside',
   );
   expect(await rig.pull()).toMatchObject({ branchMoved: true });
   expect(await rig.read('sub/dir/a')).toBe('b\r\n');

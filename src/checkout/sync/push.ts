@@ -99,7 +99,9 @@ async function tryPush(
     found?.fields.get('tree') === record.seenTree &&
     found.fields.get('head') === (record.seenHead ?? 'none');
   if (found !== undefined && !isSeen && options.unpulled !== 'discard') return await afterwards(changing, 'unpulled');
-  if (isSeen && target.commit === known.pushed) {
+  // What was pulled since and is here no more, after an undo say, is to go there too.
+  const isAsPushed = isSeen && record.seenTree === record.baseTree && record.seenHead === record.head;
+  if (isAsPushed && target.commit === known.pushed) {
     return { ...(await resultOf()), baseline: target.commit, bytes: 0, applied: false, healed: false };
   }
   const [result, { answer, bytes }] = await Promise.all([
