@@ -9,7 +9,7 @@ import type { ApplyOrder } from '../support/apply-worker.ts';
 const before = { a: '1\n', gone: 'x\n', other: '1\n' };
 const change = { a: '2\n', gone: null, 'new/file': '#!/bin/sh\n' };
 
-/** A repository that is checked out and dirty elsewhere, one that is bare, and a directory; or a directory behind a symlink. */
+/** A repository that is checked out and dirty elsewhere, a directory, and one that is bare; or only a directory behind a symlink. */
 class Scene implements AsyncDisposable {
   readonly rig = new ApplyRig();
   readonly worker = new ApplyProcess();
@@ -19,18 +19,16 @@ class Scene implements AsyncDisposable {
   readonly targets: readonly RigTarget[];
   readonly #flip: boolean;
 
-  constructor(options: { readonly flip: boolean }) {
+  constructor(options: { readonly flip?: boolean; readonly bare?: boolean } = {}) {
     const { rig, one, bare, plain } = this;
-    this.#flip = options.flip;
+    const { flip = false, bare: withBare = false } = options;
+    this.#flip = flip;
     runGit(rig.directory, 'clone', '-q', '--bare', one, bare);
     const live = join(rig.directory, 'live');
     symlinkSync('plain', live);
-    const folder = rig.foreignResult(before, change, { path: options.flip ? live : plain }, 'plain');
-    const repositories = [
-      rig.result(one, change),
-      rig.result(one, { a: '3\n' }, { path: bare, branch: 'main' }, 'bare'),
-    ];
-    this.targets = options.flip ? [folder] : [...repositories, folder];
+    const folder = rig.foreignResult(before, change, { path: flip ? live : plain }, 'plain');
+    const inBare = withBare ? [rig.result(one, { a: '3\n' }, { path: bare, branch: 'main' }, 'bare')] : [];
+    this.targets = flip ? [folder] : [rig.result(one, change), ...inBare, folder];
     writeFileSync(join(one, 'other'), 'edited, and nobody touches it\n');
   }
 
@@ -96,13 +94,13 @@ function expectOneTurn(outcomes: readonly string[], from: string, to: string): v
 }
 
 test('C32, C34: an apply that is killed anywhere is taken back before its decision and goes on after it', async () => {
-  await using scene = new Scene({ flip: false });
+  await using scene = new Scene();
   expectOneTurn(await killEverywhere(scene, 'apply'), 'before', 'after');
   expect(runGit(scene.one, 'fsck', '--no-dangling')).toBe('');
 }, 120_000);
 
 test('C45, C32: an undo that is killed anywhere has changed nothing before its decision and goes on after it', async () => {
-  await using scene = new Scene({ flip: false });
+  await using scene = new Scene();
   expectOneTurn(await killEverywhere(scene, 'undo'), 'after', 'before');
 }, 120_000);
 
@@ -112,7 +110,7 @@ test('C41, C32: a flip that is killed anywhere shows the directory before, or af
 }, 120_000);
 
 test('C52: a recovery that is killed again and again, further on each time, is taken up by the next one', async () => {
-  await using scene = new Scene({ flip: false });
+  await using scene = new Scene({ bare: true });
   const untouched = scene.look();
   for (const [what, first, expected] of [
     ['apply', 'plan-before-decision', 'before'],
@@ -129,7 +127,7 @@ test('C52: a recovery that is killed again and again, further on each time, is t
 }, 120_000);
 
 test('C37: locks that a killed apply left are removed by their inode; a lock of anybody else stays', async () => {
-  await using scene = new Scene({ flip: false });
+  await using scene = new Scene({ bare: true });
   const { one, bare } = scene;
   const locks = ['index.lock', 'refs/heads/main.lock'].map((name) => join(one, '.git', name)) as [string, string];
   const other = join(bare, 'refs/heads/main.lock');
