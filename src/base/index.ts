@@ -35,3 +35,4 @@ export { redact } from './redact.ts';
 export { characterStart, safeStart } from './safe-start.ts';
 export { type FaultAction, type Gate, parseFaults, ScriptedFaults } from './scripted-faults.ts';
 export { SharedLock } from './shared-lock.ts';
+export { through } from './through.ts';

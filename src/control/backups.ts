@@ -3,8 +3,8 @@
  * a record always has its archive, and an archive without a record is left over and removed.
  */
 import { createHash } from 'node:crypto';
-import { Readable } from 'node:stream';
 import { createGunzip, createGzip } from 'node:zlib';
+import { through } from '../base/index.ts';
 import {
   type BackupId,
   type BackupView,
@@ -104,7 +104,7 @@ export class Backups {
     const nowMs = clock.nowMs();
     const digest = createHash('sha256');
     const tar = await this.#tarOf(caller, asked, signal);
-    const { sizeBytes } = await archives.write(id, measured(compressed(tar), digest));
+    const { sizeBytes } = await archives.write(id, measured(through(tar, createGzip()), digest));
     try {
       await faults.hit('after-backup-written');
       const record: BackupRecord = {
@@ -188,7 +188,7 @@ export class Backups {
       effect: async () => {
         const { bytes } = await this.open(caller, backupId);
         const { idempotencyKey: _, ...unkeyed } = conditions;
-        const tar = Readable.from(bytes).pipe(createGunzip());
+        const tar = through(bytes, createGunzip());
         const query = { path: body.path, ...(body.user !== undefined && { user: body.user }) };
         return await this.#parts.files.uploadTree(caller, sandboxId, unkeyed, query, tar, signal);
       },
@@ -251,14 +251,6 @@ function isIgnoreFile(path: string): boolean {
 
 function isPast({ expiresAtMs }: BackupRecord, nowMs: number): boolean {
   return expiresAtMs !== null && expiresAtMs <= nowMs;
-}
-
-function compressed(tar: AsyncIterable<Uint8Array>): AsyncIterable<Uint8Array> {
-  const source = Readable.from(tar, { objectMode: false });
-  const gzip = createGzip();
-  // A source that fails fails the archive: half of one is none.
-  source.on('error', (error) => gzip.destroy(error));
-  return source.pipe(gzip);
 }
 
 async function* measured(

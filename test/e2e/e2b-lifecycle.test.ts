@@ -1,6 +1,7 @@
 /** The official E2B SDK against a real platform: pause and resume, forks, snapshots, and a kill while something runs. */
 import { CommandExitError, Sandbox, type SandboxOpts } from 'e2b';
 import { afterAll, beforeAll, expect, test } from 'vitest';
+import { agentHeaders } from '../support/e2b-rig.ts';
 import { Platform } from '../support/platform.ts';
 
 let platform: Platform;
@@ -53,6 +54,12 @@ test('traffic wakes a sandbox that its timeout has paused', { timeout: limitMs }
   expect((await sandbox.getInfo()).lifecycle).toEqual(lifecycle);
   await sandbox.setTimeout(1_500);
   await expect.poll(async () => (await sandbox.getInfo()).state, { timeout: 60_000 }).toBe('paused');
+  // Whoever has no token does not wake it, whatever is asked; the token does.
+  const { 'X-Access-Token': _, ...stranger } = agentHeaders(sandbox);
+  for (const path of ['/health', '/envs', '/files?path=x&signature=v1_x', '/process.Process/List']) {
+    expect((await fetch(`${options.sandboxUrl}${path}`, { headers: stranger })).status).toBe(502);
+  }
+  expect((await sandbox.getInfo()).state).toBe('paused');
   expect((await sandbox.commands.run('echo awake')).stdout).toBe('awake\n');
   await sandbox.kill();
 });

@@ -97,6 +97,11 @@ const attacks: Readonly<Record<string, Attack>> = {
     limits: { entries: 100 },
     code: 'image_too_large',
   },
+  'too many directories that entries only imply': {
+    layers: [Array.from({ length: 20 }, (_, at) => ({ name: `${at}/${'d/'.repeat(9)}f` }))],
+    limits: { entries: 100 },
+    code: 'image_too_large',
+  },
   'too many layers': { layers: [[file], [file], [file]], limits: { layers: 2 }, code: 'image_too_large' },
   'a path that is too long': {
     layers: [[{ ...file, pax: { path: 'd/'.repeat(60) + 'x'.repeat(100) } }]],
@@ -163,7 +168,8 @@ describeWith(requires.root, requires.compiler)('hostile images', () => {
       ],
       [{ ...file, uid: 65_535, pax: { path: `${'d/'.repeat(100)}${'x'.repeat(255)}` } }],
     ].map((items) => buildTar(items));
-    const names = await unpack(tars, { limits: { entries: 10, layers: 3 } });
+    const implied = 1 + 100;
+    const names = await unpack(tars, { limits: { entries: 10 + implied, layers: 3 } });
     expect(names).toEqual(expect.arrayContaining(['a', 'a/b', 'a/c', 'loop', 'way', 'way2']));
     expect(names).toHaveLength(6 + 101);
     await expectUntouched();

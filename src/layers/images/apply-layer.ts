@@ -68,8 +68,7 @@ async function* counted(tar: AsyncIterable<Buffer>, tally: ImageTally): AsyncGen
 
 async function applyEntry(entry: TarEntry, target: LayerTarget): Promise<void> {
   const { tree, tally } = target;
-  tally.entries += 1;
-  if (tally.entries > tally.limits.entries) refuseBeyond('entries', tally.limits);
+  countEntry(tally);
   // Before the first byte: what is announced and does not fit need not be written to find out.
   if (tally.bytes + entry.size > tally.limits.totalBytes + blocksAtHand) refuseBeyond('totalBytes', tally.limits);
   const name = parseLayerName(entry.name, tally.limits);
@@ -77,6 +76,12 @@ async function applyEntry(entry: TarEntry, target: LayerTarget): Promise<void> {
   if (name.kind === 'whiteout') return takeSteps(tree.hide(name.path), entry, target);
   if (name.kind === 'opaque') return takeSteps(tree.hideChildren(name.path), entry, target);
   await placeEntry(entry, name.path, target);
+}
+
+/** Directories that are only implied count too: each of a million entries could imply a hundred of them. */
+function countEntry(tally: ImageTally): void {
+  tally.entries += 1;
+  if (tally.entries > tally.limits.entries) refuseBeyond('entries', tally.limits);
 }
 
 /** Part of an entry may have been counted already: a chunk of the stream is never greater than this. */
@@ -125,10 +130,13 @@ function skipDevice(path: string, { tally }: LayerTarget): void {
   tally.skippedDevices += 1;
 }
 
-async function takeSteps(steps: readonly TreeStep[], entry: TarEntry, { writer }: LayerTarget): Promise<void> {
+async function takeSteps(steps: readonly TreeStep[], entry: TarEntry, { writer, tally }: LayerTarget): Promise<void> {
   for (const step of steps) {
     if (step.kind === 'remove') await writer.remove(step.path, { isDirectory: step.isDirectory });
-    else await writer.entry({ kind: 'directory', path: step.path, ...implied, mtime: entry.mtime });
+    else {
+      countEntry(tally);
+      await writer.entry({ kind: 'directory', path: step.path, ...implied, mtime: entry.mtime });
+    }
   }
 }
 

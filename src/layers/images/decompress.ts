@@ -1,6 +1,7 @@
 /** A layer as a plain tar, whichever way it is compressed: its first bytes tell, for media types are often wrong about it. */
-import { pipeline, Readable, type Transform } from 'node:stream';
+import type { Transform } from 'node:stream';
 import { createGunzip, createZstdDecompress } from 'node:zlib';
+import { through } from '../../base/index.ts';
 import { isPlatformError } from '../../protocol/index.ts';
 import { refuseImage } from './image-limits.ts';
 
@@ -25,10 +26,8 @@ export async function* decompress(source: AsyncIterable<Buffer>): AsyncGenerator
     yield* whole;
     return;
   }
-  // The error of any part ends the last one, which is the one that is read.
-  pipeline(Readable.from(whole, { objectMode: false }), transform, () => {});
   try {
-    yield* transform as AsyncIterable<Buffer>;
+    yield* through(whole, transform);
   } catch (error) {
     if (isPlatformError(error) || !isFormatError(error)) throw error;
     refuseImage('A layer of the image cannot be decompressed.', {}, error);

@@ -4,7 +4,7 @@ import { PlatformError } from '../../protocol/index.ts';
 export interface ImageLimits {
   /** Bytes of files in all layers together, also of those that a later layer removes; they are written before it is known. */
   readonly totalBytes: number;
-  /** Entries of all layers together. */
+  /** Entries of all layers together, and the directories that they only imply. */
   readonly entries: number;
   /** Bytes of one path. */
   readonly pathBytes: number;

@@ -73,8 +73,9 @@ export class Edge {
     if (internalPaths.test(request.url ?? '')) {
       throw new E2bError(404, 'This is not reached from outside.', { fields: { path: exchange.path } });
     }
-    const { caller, seen } = await this.#running(address, found);
-    await this.#options.envd.handle(request, response, { sandboxId: seen.id, caller, ending: exchange.ending });
+    const { envd } = this.#options;
+    const { caller, seen } = await this.#running(address, found, () => envd.isProven(request, address.sandboxId));
+    await envd.handle(request, response, { sandboxId: seen.id, caller, ending: exchange.ending });
     return true;
   }
 
@@ -123,10 +124,10 @@ export class Edge {
     }
   }
 
-  /** One that runs. A sandbox that was made to be woken by traffic is. */
-  async #running({ sandboxId }: PortAddress, found: Found | undefined): Promise<Found> {
+  /** One that runs. A sandbox that was made to be woken by traffic is, by whoever may reach it. */
+  async #running({ sandboxId }: PortAddress, found: Found | undefined, mayWake: () => boolean): Promise<Found> {
     if (found !== undefined && stateOf(found.seen) === 'running') return found;
-    if (!found?.seen.autoResume || found.seen.paused?.mode === 'files') {
+    if (!found?.seen.autoResume || found.seen.paused?.mode === 'files' || !mayWake()) {
       throw new E2bError(502, 'The sandbox was not found', { fields: { sandboxId } });
     }
     const { caller } = found;
@@ -141,7 +142,7 @@ export class Edge {
     if (found !== undefined && !isPublic && !isSame(token, views.trafficTokenOf(sandboxId))) {
       throw new E2bError(403, 'Traffic access token is missing or wrong.', { fields: { sandboxId } });
     }
-    const { caller, seen } = await this.#running(address, found);
+    const { caller, seen } = await this.#running(address, found, () => true);
     const { generation } = seen;
     return {
       life: { sandboxId, generation },

@@ -22,6 +22,8 @@ export interface EnvdSandbox {
 }
 
 export interface EnvdHandler {
+  /** Whether the request brings a proof that is good for the sandbox: without one a paused sandbox is not woken for it. */
+  isProven(request: IncomingMessage, sandboxId: SandboxId): boolean;
   /** Answers every request, refusals included; what it throws becomes an answer in E2B's error shape. */
   handle(request: IncomingMessage, response: ServerResponse, sandbox: EnvdSandbox): Promise<void>;
 }

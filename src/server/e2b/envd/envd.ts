@@ -3,6 +3,7 @@
  * Every request but the question whether the sandbox lives brings the sandbox's token, or for one file a signature.
  */
 import type { IncomingMessage, ServerResponse } from 'node:http';
+import type { SandboxId } from '../../../protocol/index.ts';
 import type { EnvdHandler, EnvdOptions, EnvdSandbox } from '../envd-handler.ts';
 import { readMetric } from '../metric-reading.ts';
 import { Accounts } from './accounts.ts';
@@ -47,10 +48,9 @@ export class Envd implements EnvdHandler {
   }
 
   async handle(request: IncomingMessage, response: ServerResponse, sandbox: EnvdSandbox): Promise<void> {
-    const [path = '/', search = ''] = (request.url ?? '/').split('?', 2);
+    const { path, query } = addressOf(request);
     if (allowOrigins(request, response)) return;
     try {
-      const query = new URLSearchParams(search);
       this.#checkAccess(request, sandbox, { path, query });
       await this.#answer({ request, response, sandbox, path, query, user: userIn(request) });
     } catch (error) {
@@ -61,16 +61,35 @@ export class Envd implements EnvdHandler {
     }
   }
 
+  isProven(request: IncomingMessage, sandboxId: SandboxId): boolean {
+    const { path, query } = addressOf(request);
+    try {
+      this.#checkProof(request, sandboxId, { path, query });
+      return true;
+    } catch (error) {
+      if (error instanceof EnvdError) return false;
+      throw error;
+    }
+  }
+
   #checkAccess(
     request: IncomingMessage,
     { sandboxId }: EnvdSandbox,
+    about: { readonly path: string; readonly query: URLSearchParams },
+  ): void {
+    if (about.path === '/health' && request.method === 'GET') return;
+    this.#checkProof(request, sandboxId, about);
+  }
+
+  #checkProof(
+    request: IncomingMessage,
+    sandboxId: SandboxId,
     about: { readonly path: string; readonly query: URLSearchParams },
   ): void {
     const { tokens } = this.#options;
     const method = request.method ?? 'GET';
     const header = request.headers['x-access-token'];
     const token = Array.isArray(header) ? header[0] : header;
-    if (about.path === '/health' && method === 'GET') return;
     if (about.path === '/files') {
       checkFileAccess({ method, query: about.query, header: token }, { sandboxId, tokens, nowMs: Date.now() });
     } else if (!tokens.verifyEnvdAccess(sandboxId, token)) {
@@ -145,6 +164,11 @@ export class Envd implements EnvdHandler {
     const { status, message } = refusal ?? { status: 500, message: 'Something went wrong here.' };
     send(response, status, { code: status, message });
   }
+}
+
+function addressOf(request: IncomingMessage): { readonly path: string; readonly query: URLSearchParams } {
+  const [path = '/', search = ''] = (request.url ?? '/').split('?', 2);
+  return { path, query: new URLSearchParams(search) };
 }
 
 function send(response: ServerResponse, status: number, body: object): void {

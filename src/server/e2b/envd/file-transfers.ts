@@ -1,9 +1,8 @@
 /** `/files`: the bytes of files, in and out, as streams. */
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import { posix } from 'node:path';
-import { Readable } from 'node:stream';
 import { createGzip } from 'node:zlib';
-import type { Logger } from '../../../base/index.ts';
+import { type Logger, through } from '../../../base/index.ts';
 import { type FileContent, isPlatformError } from '../../../protocol/index.ts';
 import { parseRange } from '../../byte-range.ts';
 import type { ControlPort } from '../../control-port.ts';
@@ -77,9 +76,9 @@ export class FileTransfers {
       response.end();
       return;
     }
-    const source = Readable.from(joined(first, bytes), { objectMode: false });
+    const source = joined(first, bytes);
     try {
-      await pour(coding === 'gzip' ? source.pipe(createGzip()) : source, response);
+      await pour(coding === 'gzip' ? through(source, createGzip()) : source, response);
     } catch (error) {
       breakOff(response);
       if (!leaving.aborted) throw error;
