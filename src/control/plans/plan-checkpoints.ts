@@ -222,7 +222,8 @@ export class PlanCheckpoints {
     const settled: PlanCheckpointRecord[] = [];
     for (const record of left) {
       // What this server makes right now is no concern of recovery.
-      if (record.state === 'creating' && record.serverRun === serverRun) continue;
+      const isAtIt = record.serverRun === serverRun && this.#parts.runs.find(record.planId)?.kind === 'checkpoint';
+      if (record.state === 'creating' && isAtIt) continue;
       if (await this.#discard(record)) settled.push(record);
     }
     return settled;
@@ -232,13 +233,13 @@ export class PlanCheckpoints {
   async #discard(record: PlanCheckpointRecord): Promise<boolean> {
     const { store, faults, logger } = this.#context;
     try {
-      const wasMaking = record.state === 'creating';
-      await store.transact((tables) => tables.plans.putCheckpoint({ ...record, state: 'deleting' }));
-      await faults.hit('after-plan-checkpoint-deleting');
-      if (wasMaking) {
+      // While the record says so: a crash in between must find again who stands still.
+      if (record.state === 'creating') {
         await this.#parts.leases.end(planLeaseId(record.planId, record.id));
         await this.#letGoOn(record);
       }
+      await store.transact((tables) => tables.plans.putCheckpoint({ ...record, state: 'deleting' }));
+      await faults.hit('after-plan-checkpoint-deleting');
       for (const { checkpointId } of record.members) await this.#parts.checkpoints.remove(checkpointId);
       await store.transact((tables) => tables.plans.removeCheckpoint(record.id));
       return true;

@@ -181,6 +181,16 @@ for (const point of ['after-plan-checkpoint-recorded', 'after-plan-members-pause
   });
 }
 
+test('C58: C52: a recovery that dies while it removes what was left of a checkpoint leaves no member that stands still', async () => {
+  await dieAt('after-plan-members-paused', () => rig.checkpoint(plan));
+  await dieAt('after-plan-checkpoint-deleting', () => rig.recover());
+  await rig.recover();
+  await rig.rig.quiet();
+  expect((await rig.get(plan)).members.map(({ sandbox }) => sandbox!.state)).toEqual(['running', 'running']);
+  expect(await rig.rig.leases()).toEqual([]);
+  expect((await rig.plans.checkpoints.list(rig.rig.caller, plan)).items).toEqual([]);
+});
+
 for (const point of ['after-plan-taken-over']) {
   test(`C52: a recovery that dies at "${point}" is recovered from`, async () => {
     await dieAt('after-plan-rolling-back', () => rig.rollBack(plan));
