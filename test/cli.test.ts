@@ -450,7 +450,7 @@ test('every command that changes something takes an idempotency key, and every o
     'checkpoints',
   ]);
   // Cycles of many calls, each with a key of its own, and what changes only files here.
-  const ofCheckouts = new Set(['init', 'reset', 'undo', 'mcp', 'completion', '__complete']);
+  const ofCheckouts = new Set(['init', 'reset', 'undo', 'apply', 'applied', 'mcp', 'completion', '__complete']);
   const isOfCheckout = (command: typeof program) =>
     ofCheckouts.has(command.name()) || ['bg', 'sync'].includes(command.parent?.name() ?? '');
   for (const command of leaves(program).filter((leaf) => !isOfCheckout(leaf))) {
