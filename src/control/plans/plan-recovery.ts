@@ -34,6 +34,8 @@ type Report = ResultOf<typeof routes.recoverPlans>;
 const pageSize = 1_000;
 /** How long members that others hold are waited for: the next round tries again. */
 const leaseWaitMs = 5_000;
+/** Leases of earlier turns that a takeover ends; what is older has ended by itself. */
+const endedTurns = 16;
 
 export interface RecoveryParts {
   readonly plans: PlanRecords;
@@ -144,8 +146,10 @@ export class PlanRecovery {
       return { before, after: undefined };
     });
     events.notify();
-    // The lease of the one that was replaced; ending what is not held does nothing.
-    if (before !== undefined) await leases.end(planLeaseId(planId, before.fence));
+    // The leases of those that were replaced: whoever took over before may have died before it ended the last one. Ending what is not held does nothing.
+    for (let fence = before?.fence ?? 0, turn = 0; fence > 0 && turn < endedTurns; fence--, turn++) {
+      await leases.end(planLeaseId(planId, fence));
+    }
     return after;
   }
 
