@@ -230,12 +230,18 @@ function withLock(task) {
   } finally {
     rmSync(mine, { recursive: true, force: true });
   }
-  const release = () => rmSync(setupLock, { recursive: true, force: true });
   try {
     task();
   } finally {
-    release();
+    dropLock();
   }
+}
+
+/** Under another name first: a lock that is emptied in its place is free for others before it is gone, and theirs would go with it. */
+function dropLock() {
+  const gone = `${setupLock}.gone.${process.pid}`;
+  if (existsSync(setupLock)) renameSync(setupLock, gone);
+  rmSync(gone, { recursive: true, force: true });
 }
 
 /**
@@ -254,7 +260,7 @@ function breakLock() {
   }
   try {
     const holder = readText(join(setupLock, 'pid'));
-    if (holder !== undefined && !isAlive(holder)) rmSync(setupLock, { recursive: true, force: true });
+    if (holder !== undefined && !isAlive(holder)) dropLock();
   } finally {
     rmSync(breaker, { recursive: true, force: true });
   }

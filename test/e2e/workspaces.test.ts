@@ -222,7 +222,9 @@ test('a fork, a sandbox from a checkpoint and a restore stand on what their file
 test('a commit is of one instant while commands go on, of a stopped sandbox too, and leaves nothing behind', async () => {
   const name = await makeWorkspace(page);
   await using sandbox = await platform.client.sandboxes.create({ workspaces: [{ workspace: name, path: '/src' }] });
-  await sandbox.processes.start('n=0; while :; do n=$((n+1)); echo $n > /src/first; echo $n > /src/second; done');
+  // Each file is whole at every moment, so that the one instant is all that is looked for.
+  const put = 'put() { echo $n > /next && mv /next $1; }';
+  await sandbox.processes.start(`${put}; n=0; while :; do n=$((n+1)); put /src/first; put /src/second; done`);
   await expect.poll(() => sandbox.files.exists('/src/second'), { timeout: 20_000 }).toBe(true);
   await sandbox.workspace(name).commit('Amid');
   await using reader = await platform.client.sandboxes.create({ workspaces: [{ workspace: name, path: '/src' }] });

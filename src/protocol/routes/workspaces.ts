@@ -10,7 +10,7 @@ export const workspaceLimits = {
   /** Of one sandbox. */
   attachments: 16,
   /** Of what is imported. */
-  importBytes: 16 * 1024 ** 3,
+  importBytes: 4 * 1024 ** 3,
   messageLength: 64 * 1024,
   trailers: 32,
   /** Files that one diff lists; counts are of all. */
