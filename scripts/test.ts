@@ -22,8 +22,11 @@ import type { RunResults, TestResult } from './result-reporter.ts';
 
 /** More failures than this are not the machine's noise. */
 const repeatLimit = 12;
-/** For everything together; what still runs then is ended, so that a hanging test gives a report instead of nothing. */
-const runLimitMs = 38 * 60_000;
+/**
+ * For everything together; what still runs then is ended, so that a hanging test gives a report instead of nothing. A quiet machine of two cores
+ * needs half of it.
+ */
+const runLimitMs = 70 * 60_000;
 /** vitest gets this long to end by itself before it is killed. */
 const graceMs = 10_000;
 
