@@ -39,6 +39,8 @@ beforeEach(() => {
   for (const path of ['package.json', 'vitest.config.ts', 'scripts', ...support]) {
     cpSync(join(root, path), join(checkout, path), { recursive: true });
   }
+  // There are no locks to watch in a made-up checkout.
+  writeFileSync(join(checkout, 'test', 'support', 'check-lock-order.ts'), '');
   symlinkSync(join(root, 'node_modules'), join(checkout, 'node_modules'));
 });
 
