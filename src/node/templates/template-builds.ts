@@ -9,7 +9,7 @@
 import { mkdir, readdir, readFile, rm, stat } from 'node:fs/promises';
 import { join } from 'node:path';
 import { z } from 'zod';
-import { type Clock, KeyedMutex, type Logger, writeFileDurably } from '../../base/index.ts';
+import { apartFromLocks, type Clock, KeyedMutex, type Logger, writeFileDurably } from '../../base/index.ts';
 import {
   type BuildId,
   type BuildItem,
@@ -122,7 +122,8 @@ export class TemplateBuilds {
     await this.#save(log);
     await this.#prune();
     const abort = new AbortController();
-    const over = this.#work(log, { work, signal: abort.signal });
+    // Nobody who holds the lock waits for it.
+    const over = apartFromLocks(() => this.#work(log, { work, signal: abort.signal }));
     this.#running.set(buildId, { log, abort, over });
     return build;
   }
