@@ -10,6 +10,7 @@
 import { setImmediate as nextTurn } from 'node:timers/promises';
 import { assert } from './assert.ts';
 import { systemTimers, type Timers } from './clock.ts';
+import { apartFromLocks } from './lock-order.ts';
 
 export interface BackgroundLoopOptions {
   readonly intervalMs: number;
@@ -48,7 +49,8 @@ export class BackgroundLoop {
     this.#wanted ??= Promise.withResolvers<void>();
     const { promise } = this.#wanted;
     // The tick begins in a later turn: were it to run here, a tick that wakes its loop would find it idle and nest.
-    if (this.#started) this.#running ??= Promise.resolve().then(() => this.#runWanted());
+    // Whoever starts or wakes it may hold a lock; the tick does not.
+    if (this.#started) this.#running ??= apartFromLocks(() => Promise.resolve().then(() => this.#runWanted()));
     return promise;
   }
 

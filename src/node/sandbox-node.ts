@@ -11,6 +11,7 @@ import { rename } from 'node:fs/promises';
 import { join } from 'node:path';
 import {
   AtMost,
+  apartFromLocks,
   type Clock,
   KeyedMutex,
   type Logger,
@@ -409,7 +410,7 @@ export class SandboxNode extends NodeSurfaces implements NodeApi {
         const reason = await readEndReason(this.#paths.sandbox(sandboxId), sandbox.record.generation);
         await this.#endLocked(sandbox, { reason });
       };
-      this.#inBackground(this.#sandboxLock.run(sandboxId, () => this.#ends.run(record)));
+      this.#inBackground(apartFromLocks(() => this.#sandboxLock.run(sandboxId, () => this.#ends.run(record))));
     });
   }
 
