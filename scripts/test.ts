@@ -23,8 +23,8 @@ import type { RunResults, TestResult } from './result-reporter.ts';
 /** More failures than this are not the machine's noise. */
 const repeatLimit = 12;
 /**
- * For everything together; what still runs then is ended, so that a hanging test gives a report instead of nothing. A quiet machine of two cores
- * needs half of it.
+ * For everything together; what still runs then is ended, so that a hanging test gives a report instead of nothing. A run has taken up to
+ * 39 minutes on two cores, repeats not counted.
  */
 const runLimitMs = 70 * 60_000;
 /** vitest gets this long to end by itself before it is killed. */
