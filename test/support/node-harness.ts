@@ -14,7 +14,7 @@ import type { NodeApi } from '../../src/protocol/index.ts';
 
 export const initProgram = join(import.meta.dirname, '../../native/atoll-init');
 
-/** Built once for the whole run of tests, where that is set up (shared-layers.ts). */
+/** Built once for the whole run of tests, where that is set up (whole-run.ts). */
 const layers = process.env['ATOLL_LAYERS'];
 /** What every node of a test is opened with. */
 export const nodeOptions: Omit<SandboxNodeOptions, 'dataDirectory'> = {

@@ -49,7 +49,8 @@ export class TestWorld {
   }
 
   static async open(): Promise<TestWorld> {
-    const made = new TestWorld(randomBytes(3).toString('hex'));
+    // The name says of which run it is (run-leftovers.ts).
+    const made = new TestWorld(`${process.env['ATOLL_TEST_RUN'] ?? ''}${randomBytes(3).toString('hex')}`);
     try {
       await made.#build();
       await made.serve(made.#internet, 'dns');
