@@ -18,7 +18,7 @@ const filesAtOnce = Math.min(4, Math.max(2, availableParallelism()));
 
 const ofSandboxes = {
   setupFiles: ['test/support/check-lock-order.ts'],
-  globalSetup: ['test/support/whole-run.ts'],
+  globalSetup: ['test/support/whole-run.ts', 'test/support/bundle-programs.ts'],
   testTimeout: 60_000,
   hookTimeout: 60_000,
 };

@@ -13,12 +13,13 @@ import { Platform } from '../support/platform.ts';
 import { openVisit, startService, visit } from '../support/preview-rig.ts';
 import { goodService } from '../support/preview-services.ts';
 import { touch } from '../support/processes.ts';
+import { programPath } from '../support/program-path.ts';
 import { requires, testWith } from '../support/requires.ts';
 
 const test = testWith(requires.root, requires.cgroups, requires.program('python3'));
 /** For tests that start the command line, which takes its time on a busy machine. */
 const slow = { timeout: 180_000 };
-const cli = join(import.meta.dirname, '../../src/cli/main.ts');
+const cli = programPath('src/cli/main.ts');
 
 let platform: Platform;
 let sandbox: Sandbox;

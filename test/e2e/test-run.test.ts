@@ -45,8 +45,9 @@ beforeEach(() => {
   for (const path of ['package.json', 'vitest.config.ts', 'scripts', ...support]) {
     cpSync(join(root, path), join(checkout, path), { recursive: true });
   }
-  // There are no locks to watch in a made-up checkout.
+  // There are no locks to watch and no programs in a made-up checkout.
   writeFileSync(join(checkout, 'test', 'support', 'check-lock-order.ts'), '');
+  writeFileSync(join(checkout, 'test', 'support', 'bundle-programs.ts'), 'export function setup() {}');
   symlinkSync(join(root, 'node_modules'), join(checkout, 'node_modules'));
 });
 

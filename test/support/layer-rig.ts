@@ -22,6 +22,7 @@ import type { LayerId } from '../../src/protocol/index.ts';
 import { btrfs } from './btrfs.ts';
 import type { LayerAction, LayerWorkerOptions } from './layer-worker.ts';
 import { initProgram } from './node-harness.ts';
+import { programPath } from './program-path.ts';
 import { type Requirement, requires } from './requires.ts';
 import { smallPool } from './small-pool.ts';
 
@@ -139,7 +140,7 @@ export class LayerRig {
       faults: options.faults ?? '',
       action,
     };
-    const program = join(import.meta.dirname, 'layer-worker.ts');
+    const program = programPath('test/support/layer-worker.ts');
     const child = spawn(process.execPath, [program, JSON.stringify(told)], { stdio: ['ignore', 'pipe', 'inherit'] });
     let said = '';
     child.stdout.on('data', (bytes: Buffer) => {

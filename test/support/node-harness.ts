@@ -11,6 +11,7 @@ import type { Readable, Writable } from 'node:stream';
 import { ScriptedFaults } from '../../src/base/index.ts';
 import { NodeClient, SandboxNode, type SandboxNodeOptions } from '../../src/node/index.ts';
 import type { NodeApi } from '../../src/protocol/index.ts';
+import { programPath } from './program-path.ts';
 
 export const initProgram = join(import.meta.dirname, '../../native/atoll-init');
 
@@ -118,7 +119,7 @@ async function startProcess(
   const token = 'a token for tests';
   const { log: _log, clock: _clock, ...plain } = options;
   const argument = JSON.stringify({ ...nodeOptions, token, ...plain });
-  const program = join(import.meta.dirname, 'node-process.ts');
+  const program = programPath('test/support/node-process.ts');
   const child = spawn(process.execPath, [program, argument], { stdio: ['pipe', 'pipe', 'inherit'] });
   const died = once(child, 'exit').then(() => {});
   const line = once(createInterface({ input: child.stdout }), 'line') as Promise<[string]>;
