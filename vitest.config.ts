@@ -13,8 +13,10 @@ const alone = [
   'test/faults/processes-gigabyte.test.ts', // A gigabyte through two readers whose distance is bounded.
 ];
 
+/** vitest would leave a core to itself, which is one of two on a small machine. */
+const cores = Math.max(2, availableParallelism());
 /** Of files that make sandboxes; more would wait for each other. */
-const filesAtOnce = Math.min(4, Math.max(2, availableParallelism()));
+const filesAtOnce = Math.min(4, cores);
 
 const ofSandboxes = {
   setupFiles: ['test/support/check-lock-order.ts'],
@@ -35,6 +37,7 @@ export default defineConfig({
           name: 'unit',
           include: ['src/**/*.test.ts', 'test/*.test.ts'],
           setupFiles: ['test/support/check-lock-order.ts'],
+          maxWorkers: cores,
           testTimeout: 20_000,
         },
       },
