@@ -189,7 +189,7 @@ export class Platform {
   /** Where the network is: a node that finds its sandboxes again gives them theirs again. */
   async #deleteSandboxes(): Promise<void> {
     if (this.#enter.length === 0) return await deleteSandboxes(this.nodeDirectory);
-    const program = join(import.meta.dirname, 'delete-sandboxes.ts');
+    const program = programPath('test/support/delete-sandboxes-program.ts');
     const [enter, ...words] = [...this.#enter, process.execPath, program, this.nodeDirectory];
     await promisify(execFile)(enter!, words);
   }

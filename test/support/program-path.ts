@@ -7,9 +7,12 @@ export const bundledPrograms = [
   'src/cli/main.ts',
   'test/support/apply-worker.ts',
   'test/support/check-lock-order.ts',
+  'test/support/delete-sandboxes-program.ts',
   'test/support/layer-worker.ts',
   'test/support/node-process.ts',
   'test/support/workspace-worker.ts',
+  'test/support/world-bridge.ts',
+  'test/support/world-server.ts',
 ] as const;
 
 export function programPath(source: (typeof bundledPrograms)[number]): string {

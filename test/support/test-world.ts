@@ -16,6 +16,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { createInterface } from 'node:readline';
 import { promisify } from 'node:util';
+import { programPath } from './program-path.ts';
 
 const run = promisify(execFile);
 const startLimitMs = 60_000;
@@ -80,7 +81,7 @@ export class TestWorld {
     await this.#start([
       ...this.enter,
       process.execPath,
-      join(import.meta.dirname, 'world-bridge.ts'),
+      programPath('test/support/world-bridge.ts'),
       path,
       String(port),
     ]);
@@ -123,7 +124,7 @@ export class TestWorld {
   }
 
   async serve(namespace: string, ...words: readonly string[]): Promise<void> {
-    const program = join(import.meta.dirname, 'world-server.ts');
+    const program = programPath('test/support/world-server.ts');
     await this.#start(['nsenter', `--net=/run/netns/${namespace}`, '--', process.execPath, program, ...words]);
   }
 
