@@ -4,7 +4,7 @@
  * network or directory. What else happens on the machine is not looked at.
  */
 import { type FSWatcher, watch } from 'node:fs';
-import { mkdtemp, rm } from 'node:fs/promises';
+import { chmod, mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { basename, join } from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
@@ -24,6 +24,8 @@ export async function setup(): Promise<void> {
   if (process.env['ATOLL_TEST_RUN'] !== undefined) return;
   // Short, because paths of sockets are.
   directory = await mkdtemp(join(tmpdir(), 'at-'));
+  // As open as the directory it stands for: some tests act as nobody.
+  await chmod(directory, 0o1777);
   watcher = watch(directory, (_, name) => void names.add(name ?? ''));
   process.env['ATOLL_TEST_RUN'] = basename(directory);
   process.env['ATOLL_LAYERS'] = join(directory, 'layers');
