@@ -89,6 +89,8 @@ test('E125: events and WebSockets are carried where the node is another process,
   expect((await chunks.next()).value).toBe('data: first\n\n');
   await touch(sandbox, go);
   expect((await chunks.next()).value).toBe('data: second\n\n');
+  // A server that stops waits for whoever still reads.
+  stream.destroy();
   const socket = new WebSocket(`${platform.server.url.replace('http:', 'ws:')}/socket`, {
     headers: { ...headers, Host: new URL(url).host },
   });
