@@ -64,6 +64,7 @@ export async function sendItems<Item>(
     for await (const item of items) {
       if (exchange.isEnding) break;
       if (!write(exchange, format.item(item))) await drained(exchange);
+      else flush(exchange);
     }
   } catch (error) {
     if (!exchange.isEnding) writeFailure(exchange, format, error);
@@ -79,6 +80,11 @@ function write({ response }: Exchange, pieces: readonly Piece[]): boolean {
   let hasRoom = true;
   for (const piece of pieces) hasRoom = response.write(piece);
   return hasRoom;
+}
+
+/** Node holds what is written back until this turn is over; whoever waits for it should not wait while the next item is looked for. */
+function flush({ response: { socket } }: Exchange): void {
+  if (socket !== null && socket.writableCorked > 0) socket.uncork();
 }
 
 function startHeartbeat({ response }: Exchange, heartbeat: Piece, { timers, heartbeatMs }: Beat): () => void {
