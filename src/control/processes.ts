@@ -9,7 +9,6 @@ import {
   type Conditions,
   type FollowProcessOrder,
   isId,
-  type LifeOrder,
   newId,
   PlatformError,
   type PortReport,
