@@ -110,7 +110,7 @@ test('K22: a start that was cut off is in doubt in a later life of its sandbox, 
 
 test('K22: a start that a loss of power made everybody forget is refused when it is repeated, and does not run twice', async () => {
   const sandbox = await platform.client.sandboxes.create();
-  const database = ['atoll.db', 'atoll.db-wal'].map((name) => join(platform.dataDirectory, name));
+  const database = ['atoll.db', 'atoll.db-wal'].map((name) => join(platform.dataDirectory, 'server', name));
   const synced = await Promise.all(database.map((path) => readFile(path)));
   const key = randomUUID();
   const { generation } = sandbox;
@@ -124,7 +124,7 @@ test('K22: a start that a loss of power made everybody forget is refused when it
   await platform.killNode();
   kill(await initPid(platform.nodeDirectory, sandbox.id), 'SIGKILL');
   await Promise.all(database.map((path, index) => writeFile(path, synced[index]!)));
-  await rm(`${platform.dataDirectory}/atoll.db-shm`);
+  await rm(join(platform.dataDirectory, 'server', 'atoll.db-shm'));
   const directory = join(platform.nodeDirectory, 'sandboxes', sandbox.id);
   await rm(join(directory, 'processes', `${process.id}.json`));
   await rm(join(directory, 'journals', process.id), { recursive: true });
