@@ -1,0 +1,72 @@
+/** Plans between a look and the act that follows it: what others do in between is seen, and nobody acts on what was true before. */
+import { afterEach, beforeEach, expect, test } from 'vitest';
+import { codeOf, PlanRig } from '../../../test/support/plan-rig.ts';
+import { newId, type PlatformError, type SandboxId, type WorkspaceId } from '../../protocol/index.ts';
+
+let rig: PlanRig;
+let one: WorkspaceId;
+let two: WorkspaceId;
+let first: SandboxId;
+let second: SandboxId;
+beforeEach(async () => {
+  rig = await PlanRig.open();
+  one = await rig.workspace('one');
+  two = await rig.workspace('two');
+  first = await rig.sandbox(one);
+  second = await rig.sandbox(two);
+  rig.write(first, one, { mine: '1' });
+  rig.write(second, two, { mine: '2' });
+});
+afterEach(() => rig.close());
+
+async function ticks(count: number): Promise<void> {
+  for (let tick = 0; tick < count; tick++) await null;
+}
+
+test('C84: a commit or rollback that names a version is of that version, whenever a member is added beside it', async () => {
+  for (let delay = 0; delay < 24; delay += 2) {
+    const [mine, late] = [await rig.sandbox(one), await rig.sandbox(two)];
+    const { id, version: expectedVersion } = await rig.create(`c${delay}`, [mine]);
+    const committing = rig.commit(id, { allowEmpty: true }, { expectedVersion });
+    await ticks(delay);
+    const added = codeOf(rig.add(id, late));
+    const members = await committing.then(
+      (result) => result.members.map(({ sandboxId }) => sandboxId),
+      (error: PlatformError) => error.code,
+    );
+    expect([[mine], 'version_mismatch'], `after ${delay} ticks`).toContainEqual(members);
+    await added;
+
+    const other = await rig.create(`r${delay}`, [await rig.sandbox(one)]);
+    const back = codeOf(rig.rollBack(other.id, {}, { expectedVersion: other.version }));
+    await ticks(delay);
+    const joined = await codeOf(rig.add(other.id, await rig.sandbox(two)));
+    if (joined === 'done') expect(await back, `after ${delay} ticks`).toBe('version_mismatch');
+    else expect(await back).toBe('done');
+  }
+});
+
+test('one commit id is one commit, also when two plans ask with it at the same time', async () => {
+  const commitId = newId('planCommit');
+  const plans = [(await rig.create('p', [first])).id, (await rig.create('q', [second])).id] as const;
+  const codes = await Promise.all(plans.map((plan) => codeOf(rig.commit(plan, { commitId }))));
+  expect(codes.toSorted()).toEqual(['done', 'idempotency_key_reused']);
+  const [winner, loser] = codes[0] === 'done' ? plans : plans.toReversed();
+  await rig.recover();
+  expect((await rig.get(winner!)).state).toEqual({ kind: 'committed', commitId });
+  expect(await rig.commit(winner!, { commitId })).toMatchObject({ state: 'committed', planId: winner });
+  expect((await rig.get(loser!)).state).toEqual({ kind: 'open' });
+  expect((await rig.commit(loser!)).state).toBe('committed');
+});
+
+test('a rollback under a key and a version that a crash cut off has been done, and says so', async () => {
+  const { id, version: expectedVersion } = await rig.create('p', [first]);
+  const gate = rig.rig.faults.hold('after-plan-rolling-back');
+  rig.rollBack(id, {}, { idempotencyKey: 'k', expectedVersion }).catch(() => {});
+  await gate.reached;
+  await rig.rig.crash();
+  gate.open();
+  await rig.rig.restart();
+  await rig.recover();
+  expect(await codeOf(rig.rollBack(id, {}, { idempotencyKey: 'k', expectedVersion }))).toBe('done');
+});
