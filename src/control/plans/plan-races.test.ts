@@ -59,6 +59,53 @@ test('one commit id is one commit, also when two plans ask with it at the same t
   expect((await rig.commit(loser!)).state).toBe('committed');
 });
 
+test('C59: a restore under a key that a crash cut off is not done again over what was made since', async () => {
+  const plan = (await rig.create('p', [first, second])).id;
+  const { id } = await rig.checkpoint(plan);
+  for (const [key, point] of [
+    ['a', 'after-plan-restoring'],
+    ['b', 'after-plan-member-restored'],
+    ['c', 'after-plan-restored'],
+  ] as const) {
+    const gate = rig.rig.faults.hold(point);
+    const cut = rig.restore(plan, id, { idempotencyKey: key });
+    cut.catch(() => {});
+    await gate.reached;
+    await rig.rig.crash();
+    gate.open();
+    await rig.rig.restart();
+    await rig.recover();
+    expect((await rig.get(plan)).state.kind).toBe('open');
+    const before = (await rig.rig.get(first)).generation;
+    expect((await rig.restore(plan, id, { idempotencyKey: key })).state.kind).toBe('open');
+    expect((await rig.rig.get(first)).generation, `no second time, after a crash at ${point}`).toBe(before);
+  }
+});
+
+test('C59: a restore under a key that was refused because of a lease is done by a repeat after a crash', async () => {
+  const plan = (await rig.create('p', [first])).id;
+  const { id } = await rig.checkpoint(plan);
+  const held = await rig.rig.acquire([first], { holder: 'an agent' });
+  const answered = rig.rig.faults.hold('after-plan-restoring');
+  const cut = rig.restore(plan, id, { idempotencyKey: 'k' });
+  cut.catch(() => {});
+  await answered.reached;
+  await rig.rig.crash();
+  answered.open();
+  await rig.rig.restart();
+  const recovering = rig.recover();
+  for (let turn = 0; turn < 8; turn++) {
+    await rig.rig.quiet();
+    rig.rig.clock.step(1_000);
+  }
+  await recovering;
+  expect((await rig.rig.events('plan.restore_refused')).length, 'the agent has the member').toBe(1);
+  await rig.rig.release(held.id);
+  const { generation } = await rig.rig.get(first);
+  expect((await rig.restore(plan, id, { idempotencyKey: 'k' })).state.kind).toBe('open');
+  expect((await rig.rig.get(first)).generation).toBe(generation + 1);
+});
+
 test('a rollback under a key and a version that a crash cut off has been done, and says so', async () => {
   const { id, version: expectedVersion } = await rig.create('p', [first]);
   const gate = rig.rig.faults.hold('after-plan-rolling-back');
