@@ -220,10 +220,13 @@ export class PlanCheckpoints {
     const { store, serverRun } = this.#context;
     const left = await store.read((tables) => tables.plans.checkpoints({ states: ['creating', 'deleting'] }));
     const settled: PlanCheckpointRecord[] = [];
-    for (const record of left) {
+    for (const { id, planId, ...seen } of left) {
       // What this server makes right now is no concern of recovery.
-      const isAtIt = record.serverRun === serverRun && this.#parts.runs.find(record.planId)?.kind === 'checkpoint';
-      if (record.state === 'creating' && isAtIt) continue;
+      const isAtIt = seen.serverRun === serverRun && this.#parts.runs.find(planId)?.kind === 'checkpoint';
+      if (seen.state === 'creating' && isAtIt) continue;
+      // Nobody makes it any more, so what it is now is what it stays: it may have become ready while others were settled.
+      const record = await store.read((tables) => tables.plans.findCheckpoint(id));
+      if (record === undefined || record.state === 'ready') continue;
       if (await this.#discard(record)) settled.push(record);
     }
     return settled;

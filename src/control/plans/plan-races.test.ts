@@ -59,6 +59,35 @@ test('one commit id is one commit, also when two plans ask with it at the same t
   expect((await rig.commit(loser!)).state).toBe('committed');
 });
 
+test('C61: C52: a checkpoint that becomes ready while recovery is busy with another stays', async () => {
+  const plan = (await rig.create('p', [first])).id;
+  const kept = await rig.checkpoint(plan);
+  const record = (await rig.rig.store.read(({ plans }) => plans.findCheckpoint(kept.id)))!;
+  const making = rig.rig.faults.hold('after-plan-members-kept');
+  const made = rig.checkpoint(plan);
+  await making.reached;
+  // Another that recovery has to remove, and comes to first: the newest is.
+  const left = { ...record, id: newId('planCheckpoint'), state: 'deleting' as const, members: [] };
+  const createdAtMs = record.createdAtMs + 3600_000;
+  await rig.rig.store.transact(({ plans }) => plans.putCheckpoint({ ...left, createdAtMs }));
+  const removing = rig.rig.faults.hold('after-plan-checkpoint-deleting');
+  const recovering = rig.recover();
+  await removing.reached;
+  making.open();
+  const { id, members } = await made;
+  removing.open();
+  await recovering;
+  const { items } = await rig.plans.checkpoints.list(rig.rig.caller, plan);
+  expect(items.map((item) => [item.id, item.state])).toEqual(
+    expect.arrayContaining([
+      [id, 'ready'],
+      [kept.id, 'ready'],
+    ]),
+  );
+  expect(rig.rig.node.branches.checkpoints.has(members[0]!.checkpointId)).toBe(true);
+  expect((await rig.restore(plan, id)).state.kind).toBe('open');
+});
+
 test('C59: a restore under a key that a crash cut off is not done again over what was made since', async () => {
   const plan = (await rig.create('p', [first, second])).id;
   const { id } = await rig.checkpoint(plan);
