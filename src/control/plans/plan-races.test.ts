@@ -88,6 +88,24 @@ test('C61: C52: a checkpoint that becomes ready while recovery is busy with anot
   expect((await rig.restore(plan, id)).state.kind).toBe('open');
 });
 
+test('C58: members are as they were after a checkpoint, also those that somebody paused while it waited for them', async () => {
+  const plan = (await rig.create('p', [first, second])).id;
+  await rig.rig.stop(second);
+  const recorded = rig.rig.faults.hold('after-plan-checkpoint-recorded');
+  const making = rig.checkpoint(plan);
+  await recorded.reached;
+  await rig.rig.pause(first);
+  await rig.rig.start(second);
+  const paused = rig.rig.faults.hold('after-plan-members-paused');
+  recorded.open();
+  await paused.reached;
+  const states = async () => [(await rig.rig.get(first)).state, (await rig.rig.get(second)).state];
+  expect(await states(), 'one that was started stands still too').toEqual(['paused', 'paused']);
+  paused.open();
+  await making;
+  expect(await states()).toEqual(['paused', 'running']);
+});
+
 test('C59: a restore under a key that a crash cut off is not done again over what was made since', async () => {
   const plan = (await rig.create('p', [first, second])).id;
   const { id } = await rig.checkpoint(plan);
