@@ -1,7 +1,7 @@
 /** Plans between a look and the act that follows it: what others do in between is seen, and nobody acts on what was true before. */
 import { afterEach, beforeEach, expect, test } from 'vitest';
 import { codeOf, PlanRig } from '../../../test/support/plan-rig.ts';
-import { newId, type PlatformError, type SandboxId, type WorkspaceId } from '../../protocol/index.ts';
+import { newId, PlatformError, type SandboxId, type WorkspaceId } from '../../protocol/index.ts';
 
 let rig: PlanRig;
 let one: WorkspaceId;
@@ -163,4 +163,28 @@ test('a rollback under a key and a version that a crash cut off has been done, a
   await rig.rig.restart();
   await rig.recover();
   expect(await codeOf(rig.rollBack(id, {}, { idempotencyKey: 'k', expectedVersion }))).toBe('done');
+});
+
+test('C28: C29: a target that cannot be merged stops the others, and nothing is held behind a dry run', async () => {
+  const plan = (await rig.create('p', [first, second])).id;
+  const slow = Promise.withResolvers<void>();
+  const begun = Promise.withResolvers<void>();
+  rig.model.onStep = async (step, about) => {
+    if (step !== 'combine') return;
+    if (about === two) {
+      begun.resolve();
+      await slow.promise;
+      return;
+    }
+    await begun.promise;
+    throw new PlatformError('node_unavailable', 'away');
+  };
+  const trying = rig.commit(plan, { dryRun: true });
+  await begun.promise;
+  await rig.rig.quiet();
+  expect(rig.plans.running, 'it is not over while one of its merges goes on').toBe(1);
+  slow.resolve();
+  expect(await trying).toMatchObject({ state: 'aborted', error: { code: 'node_unavailable' } });
+  await rig.rig.quiet();
+  expect(rig.holds).toEqual([]);
 });
