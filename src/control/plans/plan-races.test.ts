@@ -188,3 +188,24 @@ test('C28: C29: a target that cannot be merged stops the others, and nothing is 
   await rig.rig.quiet();
   expect(rig.holds).toEqual([]);
 });
+
+test('bestEffort: a target that moved once and was merged again is published, and its result says nothing else', async () => {
+  const plan = (await rig.create('p', [first])).id;
+  const gate = rig.rig.faults.hold('before-plan-decision');
+  const committing = rig.commit(plan, { mode: 'bestEffort' });
+  await gate.reached;
+  const other = (await rig.create('q', [await rig.sandbox(one)])).id;
+  await rig.rig.store.transact(async ({ workspaces }) => {
+    const workspace = (await workspaces.find(one))!;
+    const version = (await workspaces.findVersion({ workspaceId: one, number: 1 }))!;
+    await workspaces.insertVersion({ ...version, number: 2 });
+    await workspaces.update({ ...workspace, headNumber: 2, version: workspace.version + 1 });
+  });
+  gate.open();
+  expect(await committing).toMatchObject({
+    ...{ state: 'committed', error: null },
+    targets: [{ state: 'published', error: null, after: { number: 3 } }],
+  });
+  expect((await rig.get(plan)).state.kind).toBe('committed');
+  expect((await rig.get(other)).state.kind).toBe('open');
+});
