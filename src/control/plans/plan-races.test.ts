@@ -209,3 +209,16 @@ test('bestEffort: a target that moved once and was merged again is published, an
   expect((await rig.get(plan)).state.kind).toBe('committed');
   expect((await rig.get(other)).state.kind).toBe('open');
 });
+
+test('who asks for a recovery is told of the plans of their own team alone', async () => {
+  const plan = (await rig.create('p', [first])).id;
+  const gate = rig.rig.faults.hold('after-plan-collected');
+  rig.commit(plan).catch(() => {});
+  await gate.reached;
+  await rig.rig.crash();
+  gate.open();
+  await rig.rig.restart();
+  const stranger = { ...rig.rig.caller, teamId: newId('team') };
+  expect(await rig.plans.recovery.ask(stranger)).toEqual({ actions: [], waiting: [] });
+  expect((await rig.get(plan)).state.kind, 'it is done for everybody').toBe('open');
+});
