@@ -167,18 +167,18 @@ export class Plans {
     const { caller, plan, conditions, sandboxId } = asked;
     return this.#mutations.run({
       caller,
-      kind: 'removePlanMember',
+      kind,
       conditions,
       request: { plan, sandboxId },
       effect: () =>
         this.#change(async (tables) => {
           const found = await this.#openPlan(tables, caller, plan, conditions);
           const members = await tables.plans.members(found.id);
-          if (!members.some((member) => member.sandboxId === sandboxId)) return found;
-          await tables.plans.removeMember({ planId: found.id, sandboxId });
-          const changed = await this.#touch(tables, found);
-          await tellOf(tables, changed, { kind: 'plan.member_removed', data: { sandboxId, by: caller.keyId } });
-          return changed;
+          return await work(
+            tables,
+            found,
+            members.some((member) => member.sandboxId === sandboxId),
+          );
         }),
     });
   }
@@ -201,7 +201,7 @@ export class Plans {
     checkPlanVersion(seen, conditions);
     const run = this.#runs.find(seen.id);
     if (run !== undefined) throw busy(run);
-    const hasOpenWork = seen.state.kind === 'open' || seen.state.kind === 'rollbackIncomplete';
+    const hasOpenWork = ['open', 'rollbackIncomplete', 'restoring'].includes(seen.state.kind);
     if (hasOpenWork && !options.discard) await this.#checkMerged(caller, seen);
     await store.transact(async (tables) => {
       const plan = await getPlan(tables, caller, seen.id);
