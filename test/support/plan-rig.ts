@@ -116,7 +116,7 @@ export class PlanRig {
   }
 
   recover() {
-    return this.plans.recovery.run();
+    return this.plans.recovery.ask(this.rig.caller);
   }
 
   /** Names that hold something anywhere. */
