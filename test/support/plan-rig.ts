@@ -119,6 +119,30 @@ export class PlanRig {
     return this.plans.recovery.run();
   }
 
+  /** The server dies there, over this, and another comes. */
+  async dieAt(point: string, work: () => Promise<unknown>): Promise<void> {
+    const gate = this.rig.faults.hold(point);
+    work().catch(() => {});
+    await gate.reached;
+    await this.rig.crash();
+    gate.open();
+    await this.rig.restart();
+  }
+
+  /** Moves the clock until the work is over: what waits for leases, or tries again, does so by it. */
+  async byTheClock<Result>(work: Promise<Result>): Promise<Result> {
+    let isOver = false;
+    const end = () => {
+      isOver = true;
+    };
+    work.then(end, end);
+    while (!isOver) {
+      await this.rig.quiet();
+      this.rig.clock.step(1_000);
+    }
+    return await work;
+  }
+
   /** Names that hold something anywhere. */
   get holds(): string[] {
     return [...this.model.holds.values()].flatMap((names) => [...names]);

@@ -280,6 +280,8 @@ export class CommitAttempt {
   /** Each target by itself; one that has moved is left for the next commit. */
   async #decideEach(hold: PlanHold): Promise<PlanCommitView> {
     const { draft, record } = this.#begun;
+    // Those of an earlier round were about an earlier head.
+    draft.targetErrors.clear();
     for (const version of this.#prepared()) {
       checkGoing(hold);
       try {

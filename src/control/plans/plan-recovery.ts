@@ -11,7 +11,6 @@
 import {
   busyPlanStates,
   isPlatformError,
-  type MemberFailure,
   type PlanCommitView,
   type PlanId,
   PlatformError,
@@ -21,6 +20,7 @@ import {
 import type { PlanCommitRecord, PlanRecord } from '../../store/index.ts';
 import type { ControlContext } from '../context.ts';
 import { CommitRecording } from './commit-recording.ts';
+import { missingMembers } from './missing-members.ts';
 import { callerOf, type PlanCheckpoints } from './plan-checkpoints.ts';
 import { type PlanLeases, planLeaseId } from './plan-leases.ts';
 import { fenceOf, type PlanRecords } from './plan-records.ts';
@@ -85,12 +85,15 @@ export class PlanRecovery {
 
   /** Who is missing, of what goes forward. */
   async #waiting(): Promise<Report['waiting']> {
-    const found = await this.#context.store.read((tables) =>
-      tables.plans.list({ states: busyPlanStates }, { limit: pageSize }),
-    );
-    return found
-      .filter(({ id }) => this.#parts.runs.find(id) === undefined)
-      .map(({ id: planId, state }) => ({ planId, failures: failuresOf(state) }));
+    return await this.#context.store.read(async (tables) => {
+      const found = await tables.plans.list({ states: busyPlanStates }, { limit: pageSize });
+      const waiting: Report['waiting'] = [];
+      for (const plan of found) {
+        if (this.#parts.runs.find(plan.id) !== undefined) continue;
+        waiting.push({ planId: plan.id, failures: await missingMembers(this.#context, tables, plan) });
+      }
+      return waiting;
+    });
   }
 
   async #settleSafely(planId: PlanId): Promise<string> {
@@ -122,14 +125,15 @@ export class PlanRecovery {
       const how = { waitMs: leaseWaitMs, signal: run.stop.signal };
       if (taken.state.kind === 'rollingBack')
         await this.#parts.rollbacks.carryOut(taken, { ...how, by: taken.createdBy });
-      if (taken.state.kind === 'restoring') await this.#parts.restores.carryOut(taken, callerOf(taken), how);
+      if (taken.state.kind === 'restoring')
+        await this.#parts.restores.carryOut(taken, callerOf(taken), { ...how, isFirst: false });
     });
   }
 
   /** From here on the earlier coordinator is refused. A commit is given up in the same transaction; undefined: nothing else is left to do. */
   async #takeOver(planId: PlanId): Promise<PlanRecord | undefined> {
     const { plans, leases } = this.#parts;
-    const { store, events } = this.#context;
+    const { store, events, faults } = this.#context;
     const { before, after } = await store.transact(async (tables) => {
       const before = await tables.plans.find(planId);
       if (before === undefined || fenceOf(before.state) === undefined) return { before: undefined, after: undefined };
@@ -146,6 +150,7 @@ export class PlanRecovery {
       return { before, after: undefined };
     });
     events.notify();
+    await faults.hit('after-plan-fence-given');
     // The leases of those that were replaced: whoever took over before may have died before it ended the last one. Ending what is not held does nothing.
     for (let fence = before?.fence ?? 0, turn = 0; fence > 0 && turn < endedTurns; fence--, turn++) {
       await leases.end(planLeaseId(planId, fence));
@@ -175,9 +180,4 @@ export class PlanRecovery {
       result: JSON.stringify(ended),
     };
   }
-}
-
-function failuresOf(state: PlanRecord['state']): MemberFailure[] {
-  if (state.kind === 'restoring') return [...state.failures];
-  return [];
 }
