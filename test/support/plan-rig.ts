@@ -62,6 +62,19 @@ export class PlanRig {
     }
   }
 
+  /** Two workspaces, a sandbox on each with a change of its own, and a plan of both. */
+  async planOfTwo() {
+    const [one, two] = [await this.workspace('one'), await this.workspace('two')];
+    const boxes = [await this.sandbox(one), await this.sandbox(two)];
+    this.write(boxes[0]!, one, { mine: '1' });
+    this.write(boxes[1]!, two, { mine: '2' });
+    const heads = async () => {
+      const found = [await this.model.workspace(one), await this.model.workspace(two)];
+      return found.map((workspace) => workspace!.headNumber);
+    };
+    return { one, two, boxes, plan: (await this.create('p', boxes)).id, heads };
+  }
+
   create(name: string, members: readonly SandboxId[] = [], conditions: Conditions = {}) {
     return this.plans.create(this.rig.caller, conditions, { name, members: [...members] });
   }

@@ -8,20 +8,12 @@ let one: WorkspaceId;
 let two: WorkspaceId;
 let boxes: SandboxId[];
 let plan: string;
+let heads: () => Promise<number[]>;
 beforeEach(async () => {
   rig = await PlanRig.open();
-  one = await rig.workspace('one');
-  two = await rig.workspace('two');
-  boxes = [await rig.sandbox(one), await rig.sandbox(two)];
-  rig.write(boxes[0]!, one, { mine: '1' });
-  rig.write(boxes[1]!, two, { mine: '2' });
-  plan = (await rig.create('p', boxes)).id;
+  ({ one, two, boxes, plan, heads } = await rig.planOfTwo());
 });
 afterEach(() => rig.close());
-
-async function heads(): Promise<number[]> {
-  return [(await rig.model.workspace(one))!.headNumber, (await rig.model.workspace(two))!.headNumber];
-}
 
 for (const point of [
   'after-plan-committing',

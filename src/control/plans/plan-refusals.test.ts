@@ -17,22 +17,14 @@ let one: WorkspaceId;
 let two: WorkspaceId;
 let boxes: SandboxId[];
 let plan: string;
+let heads: () => Promise<number[]>;
 beforeEach(async () => {
   rig = await PlanRig.open();
-  one = await rig.workspace('one');
-  two = await rig.workspace('two');
-  boxes = [await rig.sandbox(one), await rig.sandbox(two)];
-  rig.write(boxes[0]!, one, { mine: '1' });
-  rig.write(boxes[1]!, two, { mine: '2' });
-  plan = (await rig.create('p', boxes)).id;
+  ({ one, two, boxes, plan, heads } = await rig.planOfTwo());
 });
 afterEach(() => rig.close());
 
 const key = { idempotencyKey: 'key' };
-
-async function heads(): Promise<number[]> {
-  return [(await rig.model.workspace(one))!.headNumber, (await rig.model.workspace(two))!.headNumber];
-}
 
 test('C21: of bestEffort a target that moves at the last moment is left for the next commit; when all move, all are merged again', async () => {
   for (const moved of [[two], [one, two]]) {
