@@ -23,7 +23,7 @@ test('plans are created, listed, shown, changed, looked at and deleted', async (
   expect((await rig.run('plan', 'recover')).stdout).toBe(`${testPlan.id} committing: settled\n`);
   const { recovery } = control.plans as { recovery: { ask: unknown } };
   const failures = [{ sandboxId, code: 'node_unavailable', message: 'Its node is out of reach.' }];
-  recovery.run = async () => ({ actions: [], waiting: [{ planId: testPlan.id, failures }] });
+  recovery.ask = async () => ({ actions: [], waiting: [{ planId: testPlan.id, failures }] });
   expect((await rig.run('plan', 'recover')).stdout, 'C57: who is missing').toBe(
     `${testPlan.id} waits for 1 members\n  ${sandboxId}: Its node is out of reach. (node_unavailable)\n`,
   );
