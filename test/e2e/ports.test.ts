@@ -211,7 +211,7 @@ test(
     expect(taken).toMatchObject({ code: 75, stdout: '' });
     expect(taken.stderr).toContain(`Port ${first.port} of this machine is taken`);
     expect((await platform.cli('tunnel', 'nobody', '0:3000')).code).toBe(66);
-    expect((await platform.cli('tunnel', 'served', '0:0')).code).toBe(2);
+    expect((await platform.cli('tunnel', 'served', '0:0')).code).toBe(64);
   },
   slow,
 );
@@ -259,7 +259,7 @@ test(
     await run('ports', 'unexpose', 'served', '3000');
     await run('ports', 'unexpose', 'served', '3000');
     expect((await platform.cli('ports', 'rotate', 'served', '3000')).code).toBe(66);
-    expect((await platform.cli('ports', 'expose', 'served', '70000')).code).toBe(2);
+    expect((await platform.cli('ports', 'expose', 'served', '70000')).code).toBe(64);
   },
   slow,
 );
