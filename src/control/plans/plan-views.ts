@@ -13,6 +13,7 @@ import type { Caller } from '../caller.ts';
 import type { ControlContext } from '../context.ts';
 import { parseCursor, writeCursor } from '../cursors.ts';
 import { getPlan, type Member, membersOf, workspacesOf } from './plan-records.ts';
+import { lookHolds } from '../workspaces/sandbox-changes.ts';
 import type { PlanWork } from './plan-work.ts';
 
 export class PlanViews {
@@ -76,7 +77,7 @@ export class PlanViews {
   async #changesOf(caller: Caller, planId: PlanId, member: Member, signal: AbortSignal) {
     const { sandboxId, sandbox, attachments } = member;
     if (sandbox === undefined || attachments.length === 0) return [];
-    const hold = `look/${planId}/${sandboxId}`;
+    const hold = `${lookHolds}${planId}/${sandboxId}`;
     try {
       const leaseToken = sandbox.leaseHeld ? sandbox.leaseToken : null;
       const request = { teamId: caller.teamId, sandboxId, leaseToken, createdBy: caller.keyId, hold };
