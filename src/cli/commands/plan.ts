@@ -3,6 +3,7 @@ import type { Command } from 'commander';
 import { type Actions, type AddCommand, withIdempotencyKey } from '../command-adder.ts';
 import { noteMore, type PageOptions, pageOf, withPages } from '../page-options.ts';
 import { planTable, planText, statusText } from '../plan-words.ts';
+import { printable } from '../readable.ts';
 import { addPlanApply } from './plan-apply.ts';
 import { addPlanCheckpoints } from './plan-checkpoints.ts';
 import { addPlanCommits } from './plan-commits.ts';
@@ -100,9 +101,10 @@ function addRecover(plan: Command, actions: Actions): void {
       actions.of<object, []>(async (call) => {
         const report = await (await call.client()).plans.recover(call.conditions());
         const lines = report.actions.map(({ kind, planId, outcome }) => `${planId} ${kind}: ${outcome}\n`);
-        const waiting = report.waiting.map(
-          ({ planId, failures }) => `${planId} waits for ${failures.length} members\n`,
-        );
+        const waiting = report.waiting.flatMap(({ planId, failures }) => [
+          `${planId} waits for ${failures.length} members\n`,
+          ...failures.map(({ sandboxId, code, message }) => `  ${sandboxId}: ${printable(message)} (${code})\n`),
+        ]);
         await call.print(report, () => [...lines, ...waiting].join('') || 'Nothing was left.\n');
       }),
     );

@@ -274,9 +274,20 @@ export class PlanCheckpoints {
   async #letGoOn(record: PlanCheckpointRecord): Promise<void> {
     for (const { sandboxId, wasRunning } of record.members) {
       const sandbox = await this.#context.store.read((tables) => tables.sandboxes.find(sandboxId));
-      if (!wasRunning || sandbox?.state.kind !== 'paused' || sandbox.leaseHeld) continue;
+      if (!wasRunning || sandbox?.state.kind !== 'paused') continue;
+      if (sandbox.leaseHeld) {
+        await this.#requireOthers(record, sandboxId);
+        continue;
+      }
       await this.#parts.pauses.resume(callerOf(record), sandboxId, {}, {});
     }
+  }
+
+  /** Whoever holds a member now decides about it, unless that is our own lease, which its node could not be told of yet: then it is tried again. */
+  async #requireOthers({ id, planId, teamId }: PlanCheckpointRecord, sandboxId: SandboxId): Promise<void> {
+    const row = await this.#context.store.read((tables) => tables.leases.find({ teamId, resource: sandboxId }));
+    if (row?.holder?.leaseId !== planLeaseId(planId, id)) return;
+    throw new PlatformError('lease_held', `The lease of ${planId} on ${sandboxId} has not ended yet.`);
   }
 
   #view(record: PlanCheckpointRecord): Promise<PlanCheckpointView> {

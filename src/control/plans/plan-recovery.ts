@@ -11,7 +11,6 @@
 import {
   busyPlanStates,
   isPlatformError,
-  type MemberFailure,
   type PlanCommitView,
   type PlanId,
   PlatformError,
@@ -23,6 +22,7 @@ import type { PlanCommitRecord, PlanRecord } from '../../store/index.ts';
 import type { Caller } from '../caller.ts';
 import type { ControlContext } from '../context.ts';
 import { CommitRecording } from './commit-recording.ts';
+import { missingMembers } from './missing-members.ts';
 import { callerOf, type PlanCheckpoints } from './plan-checkpoints.ts';
 import { type PlanLeases, planLeaseId } from './plan-leases.ts';
 import { fenceOf, type PlanRecords } from './plan-records.ts';
@@ -104,12 +104,16 @@ export class PlanRecovery {
 
   /** Who is missing, of what goes forward. */
   async #waiting(): Promise<Round['waiting']> {
-    const found = await this.#context.store.read((tables) =>
-      tables.plans.list({ states: busyPlanStates }, { limit: pageSize }),
-    );
-    return found
-      .filter(({ id }) => this.#parts.runs.find(id) === undefined)
-      .map(({ id: planId, teamId, state }) => ({ planId, teamId, failures: failuresOf(state) }));
+    return await this.#context.store.read(async (tables) => {
+      const found = await tables.plans.list({ states: busyPlanStates }, { limit: pageSize });
+      const waiting: Round['waiting'][number][] = [];
+      for (const plan of found) {
+        if (this.#parts.runs.find(plan.id) !== undefined) continue;
+        const failures = await missingMembers(this.#context, tables, plan);
+        waiting.push({ planId: plan.id, teamId: plan.teamId, failures });
+      }
+      return waiting;
+    });
   }
 
   async #settleSafely(planId: PlanId): Promise<string> {
@@ -141,14 +145,15 @@ export class PlanRecovery {
       const how = { waitMs: leaseWaitMs, signal: run.stop.signal };
       if (taken.state.kind === 'rollingBack')
         await this.#parts.rollbacks.carryOut(taken, { ...how, by: taken.createdBy });
-      if (taken.state.kind === 'restoring') await this.#parts.restores.carryOut(taken, callerOf(taken), how);
+      if (taken.state.kind === 'restoring')
+        await this.#parts.restores.carryOut(taken, callerOf(taken), { ...how, isFirst: false });
     });
   }
 
   /** From here on the earlier coordinator is refused. A commit is given up in the same transaction; undefined: nothing else is left to do. */
   async #takeOver(planId: PlanId): Promise<PlanRecord | undefined> {
     const { plans, leases } = this.#parts;
-    const { store, events } = this.#context;
+    const { store, events, faults } = this.#context;
     const { before, after } = await store.transact(async (tables) => {
       const before = await tables.plans.find(planId);
       if (before === undefined || fenceOf(before.state) === undefined) return { before: undefined, after: undefined };
@@ -165,6 +170,7 @@ export class PlanRecovery {
       return { before, after: undefined };
     });
     events.notify();
+    await faults.hit('after-plan-fence-given');
     // The leases of those that were replaced: whoever took over before may have died before it ended the last one. Ending what is not held does nothing.
     for (let fence = before?.fence ?? 0, turn = 0; fence > 0 && turn < endedTurns; fence--, turn++) {
       await leases.end(planLeaseId(planId, fence));
@@ -194,9 +200,4 @@ export class PlanRecovery {
       result: JSON.stringify(ended),
     };
   }
-}
-
-function failuresOf(state: PlanRecord['state']): MemberFailure[] {
-  if (state.kind === 'restoring') return [...state.failures];
-  return [];
 }

@@ -109,7 +109,7 @@ export class PlanRestores {
         return begun;
       });
       await this.#context.faults.hit('after-plan-restoring');
-      await this.carryOut(begun, caller, { waitMs: body.waitMs, signal: run.stop.signal });
+      await this.carryOut(begun, caller, { waitMs: body.waitMs, signal: run.stop.signal, isFirst: true });
     });
     return await views.get(caller, plan.id);
   }
@@ -118,9 +118,10 @@ export class PlanRestores {
   async carryOut(
     plan: PlanRecord,
     caller: Caller,
-    how: { readonly waitMs: number; readonly signal: AbortSignal },
+    how: { readonly waitMs: number; readonly signal: AbortSignal; readonly isFirst: boolean },
   ): Promise<void> {
     const { state } = plan;
+    const { waitMs, signal } = how;
     if (state.kind !== 'restoring') return;
     const checkpoint = await this.#context.store.read((tables) => tables.plans.findCheckpoint(state.checkpointId));
     if (checkpoint === undefined) throw planNotFound(state.checkpointId);
@@ -135,7 +136,8 @@ export class PlanRestores {
       reason: `restore of ${checkpoint.id}`,
       members: left.map(({ sandboxId }) => sandboxId),
       targets: [],
-      ...how,
+      waitMs,
+      signal,
     };
     let isBegun = false;
     try {
@@ -144,7 +146,8 @@ export class PlanRestores {
         await this.#restoreAll(plan, caller, { ...checkpoint, members: left }, hold);
       });
     } catch (error) {
-      if (!isBegun && state.done.length === 0 && isPlatformError(error)) await this.#refuse(plan, error);
+      // Whoever took it over cannot know that nothing was changed: one that has its files may not have been noted.
+      if (how.isFirst && !isBegun && isPlatformError(error)) await this.#refuse(plan, error);
       throw error;
     }
     await this.#context.faults.hit('after-plan-restored');

@@ -24,7 +24,7 @@ import { checkBegunOn, type Member, type PlanRecords } from './plan-records.ts';
 import type { PlanRuns } from './plan-runs.ts';
 import type { PlanViews } from './plan-views.ts';
 import type { PlanWork } from './plan-work.ts';
-import { membersWithoutSandbox } from './unfit-members.ts';
+import { hasWork, membersWithoutSandbox } from './unfit-members.ts';
 
 const droppedAtOnce = 4;
 
@@ -165,9 +165,4 @@ export class PlanRollbacks {
     };
     await this.#parts.plans.change(plan.id, change, async () => {});
   }
-}
-
-/** One that is gone, or has nothing attached, has nothing to be put back. */
-function hasWork({ sandbox, attachments }: Member): boolean {
-  return sandbox !== undefined && sandbox.state.kind !== 'deleting' && attachments.length > 0;
 }

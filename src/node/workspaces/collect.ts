@@ -45,8 +45,8 @@ interface Found {
 
 export class CheckoutCollector {
   readonly #options: CollectorOptions;
-  /** Guards one baseline's file. Alone. */
-  readonly #baselineLock = new KeyedMutex<string>();
+  /** Guards one baseline's file. Nothing is taken inside. */
+  readonly #baselineLock = new KeyedMutex<string>({ name: 'baseline file', rank: 4 });
 
   constructor(options: CollectorOptions) {
     this.#options = options;
