@@ -13,12 +13,13 @@ import { Platform } from '../support/platform.ts';
 import { openVisit, startService, visit } from '../support/preview-rig.ts';
 import { goodService } from '../support/preview-services.ts';
 import { touch } from '../support/processes.ts';
+import { programPath } from '../support/program-path.ts';
 import { requires, testWith } from '../support/requires.ts';
 
 const test = testWith(requires.root, requires.cgroups, requires.program('python3'));
 /** For tests that start the command line, which takes its time on a busy machine. */
 const slow = { timeout: 180_000 };
-const cli = join(import.meta.dirname, '../../src/cli/main.ts');
+const cli = programPath('src/cli/main.ts');
 
 let platform: Platform;
 let sandbox: Sandbox;
@@ -88,6 +89,8 @@ test('E125: events and WebSockets are carried where the node is another process,
   expect((await chunks.next()).value).toBe('data: first\n\n');
   await touch(sandbox, go);
   expect((await chunks.next()).value).toBe('data: second\n\n');
+  // A server that stops waits for whoever still reads.
+  stream.destroy();
   const socket = new WebSocket(`${platform.server.url.replace('http:', 'ws:')}/socket`, {
     headers: { ...headers, Host: new URL(url).host },
   });

@@ -129,7 +129,7 @@ export class PlanRig {
   }
 
   recover() {
-    return this.plans.recovery.run();
+    return this.plans.recovery.ask(this.rig.caller);
   }
 
   /** The server dies there, over this, and another comes. */

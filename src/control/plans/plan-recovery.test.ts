@@ -227,7 +227,8 @@ test('C52: recovery is one at a time, and leaves alone what this server does its
   const gate = rig.rig.faults.hold('after-plan-collected');
   const committing = rig.commit(plan);
   await gate.reached;
-  const [a, b] = await Promise.all([rig.recover(), rig.recover()]);
+  const { recovery } = rig.plans;
+  const [a, b] = await Promise.all([recovery.run(), recovery.run()]);
   expect(a).toBe(b);
   expect(a).toEqual({ actions: [], waiting: [] });
   gate.open();

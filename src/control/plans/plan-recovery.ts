@@ -16,8 +16,10 @@ import {
   PlatformError,
   type ResultOf,
   type routes,
+  type TeamId,
 } from '../../protocol/index.ts';
 import type { PlanCommitRecord, PlanRecord } from '../../store/index.ts';
+import type { Caller } from '../caller.ts';
 import type { ControlContext } from '../context.ts';
 import { CommitRecording } from './commit-recording.ts';
 import { missingMembers } from './missing-members.ts';
@@ -30,6 +32,11 @@ import type { PlanRuns } from './plan-runs.ts';
 import type { PlanTidying } from './plan-tidying.ts';
 
 type Report = ResultOf<typeof routes.recoverPlans>;
+/** Of every team. */
+interface Round {
+  readonly actions: readonly (Report['actions'][number] & { readonly teamId: TeamId })[];
+  readonly waiting: readonly (Report['waiting'][number] & { readonly teamId: TeamId })[];
+}
 
 const pageSize = 1_000;
 /** How long members that others hold are waited for: the next round tries again. */
@@ -51,7 +58,7 @@ export class PlanRecovery {
   readonly #context: ControlContext;
   readonly #parts: RecoveryParts;
   readonly #recording: CommitRecording;
-  #round: Promise<Report> | undefined;
+  #round: Promise<Round> | undefined;
 
   constructor(context: ControlContext, parts: RecoveryParts) {
     this.#context = context;
@@ -59,38 +66,51 @@ export class PlanRecovery {
     this.#recording = new CommitRecording(context, parts.plans);
   }
 
+  /** Everything, as the server does it by itself; who asks is told of the plans of their team. */
+  async ask({ teamId }: Pick<Caller, 'teamId'>): Promise<Report> {
+    const { actions, waiting } = await this.run();
+    return {
+      actions: actions
+        .filter((one) => one.teamId === teamId)
+        .map(({ kind, planId, outcome }) => ({ kind, planId, outcome })),
+      waiting: waiting.filter((one) => one.teamId === teamId).map(({ planId, failures }) => ({ planId, failures })),
+    };
+  }
+
   /** Everything, once. */
-  run(): Promise<Report> {
+  run(): Promise<Round> {
     this.#round ??= this.#run().finally(() => {
       this.#round = undefined;
     });
     return this.#round;
   }
 
-  async #run(): Promise<Report> {
+  async #run(): Promise<Round> {
     const { tidying, checkpoints } = this.#parts;
     const { store } = this.#context;
-    const actions: Report['actions'] = [];
+    const actions: Round['actions'][number][] = [];
     const found = await store.read((tables) => tables.plans.list({ states: busyPlanStates }, { limit: pageSize }));
     for (const plan of found) {
       if (this.#parts.runs.find(plan.id) !== undefined) continue;
       const outcome = await this.#settleSafely(plan.id);
-      actions.push({ kind: plan.state.kind, planId: plan.id, outcome });
+      actions.push({ kind: plan.state.kind, planId: plan.id, teamId: plan.teamId, outcome });
     }
-    for (const { planId } of await checkpoints.settle())
-      actions.push({ kind: 'checkpoint', planId, outcome: 'removed' });
-    for (const { planId } of await tidying.run()) actions.push({ kind: 'tidying', planId, outcome: 'done' });
+    for (const { planId, teamId } of await checkpoints.settle())
+      actions.push({ kind: 'checkpoint', planId, teamId, outcome: 'removed' });
+    for (const { planId, teamId } of await tidying.run())
+      actions.push({ kind: 'tidying', planId, teamId, outcome: 'done' });
     return { actions, waiting: await this.#waiting() };
   }
 
   /** Who is missing, of what goes forward. */
-  async #waiting(): Promise<Report['waiting']> {
+  async #waiting(): Promise<Round['waiting']> {
     return await this.#context.store.read(async (tables) => {
       const found = await tables.plans.list({ states: busyPlanStates }, { limit: pageSize });
-      const waiting: Report['waiting'] = [];
+      const waiting: Round['waiting'][number][] = [];
       for (const plan of found) {
         if (this.#parts.runs.find(plan.id) !== undefined) continue;
-        waiting.push({ planId: plan.id, failures: await missingMembers(this.#context, tables, plan) });
+        const failures = await missingMembers(this.#context, tables, plan);
+        waiting.push({ planId: plan.id, teamId: plan.teamId, failures });
       }
       return waiting;
     });

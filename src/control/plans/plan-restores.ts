@@ -17,11 +17,13 @@ import {
 import type { PlanCheckpointRecord, PlanRecord, Readers } from '../../store/index.ts';
 import type { Caller } from '../caller.ts';
 import type { ControlContext } from '../context.ts';
-import type { Mutations } from '../mutations.ts';
+import { findEvent } from '../find-event.ts';
+import type { Mutations, Operation } from '../mutations.ts';
 import { pause } from '../pause.ts';
 import type { SandboxRestores } from '../sandbox-restores.ts';
+import { missingMembers } from './missing-members.ts';
 import type { PlanHold, PlanLeases } from './plan-leases.ts';
-import { checkPlanVersion, getPlan, membersOf, type PlanRecords, planNotFound } from './plan-records.ts';
+import { checkBegunOn, membersOf, type PlanRecords, planNotFound } from './plan-records.ts';
 import type { PlanRuns } from './plan-runs.ts';
 import type { PlanViews } from './plan-views.ts';
 import { membersWithoutSandbox, unfitError } from './unfit-members.ts';
@@ -60,14 +62,32 @@ export class PlanRestores {
       kind: 'restorePlan',
       conditions,
       request: { plan, body },
-      effect: () => this.#run(caller, plan, conditions, body),
-      resume: async () => {
-        const { id, state } = await this.#parts.plans.get(caller, plan);
-        if (state.kind === 'restoring') await this.#parts.recover(id);
-        else await this.#run(caller, plan, conditions, body);
+      effect: (operation) => this.#run(caller, plan, conditions, body, operation),
+      resume: async (operation) => {
+        const { id } = await this.#parts.plans.get(caller, plan);
+        if (!(await this.#isBegun(caller, id, operation))) {
+          return await this.#run(caller, plan, conditions, body, operation);
+        }
+        // It goes forward only, and members may have new work since it was done: never a second time.
+        await this.#parts.recover(id);
         return await this.#parts.views.get(caller, id);
       },
     });
+  }
+
+  /** Whether an operation that was interrupted has begun it, and nobody has refused it since: events say so. */
+  async #isBegun(caller: Caller, planId: PlanId, operation: Pick<Operation, 'id'>): Promise<boolean> {
+    const begun = await findEvent(this.#context, caller, ({ kind, data }) => {
+      return kind === 'plan.restoring' && data['operationId'] === operation.id;
+    });
+    if (begun === undefined) return false;
+    const next = await findEvent(
+      this.#context,
+      caller,
+      ({ kind, data }) => ['plan.restored', 'plan.restore_refused'].includes(kind) && data['planId'] === planId,
+      begun.sequence,
+    );
+    return next?.kind !== 'plan.restore_refused';
   }
 
   async #run(
@@ -75,6 +95,7 @@ export class PlanRestores {
     name: string,
     conditions: Conditions,
     body: BodyOf<typeof routes.restorePlan>,
+    operation: Pick<Operation, 'id'>,
   ): Promise<PlanView> {
     const { plans, runs, views } = this.#parts;
     const plan = await plans.get(caller, name);
@@ -82,10 +103,9 @@ export class PlanRestores {
     await runs.begin(plan.id, what, async (run) => {
       const { checkpoint: checkpointId } = body;
       const event = (fence: number) => ({ kind: 'restore', checkpointId, fence }) as const;
-      const tell = { kind: 'plan.restoring', data: { checkpointId, by: caller.keyId } };
+      const tell = { kind: 'plan.restoring', data: { checkpointId, by: caller.keyId, operationId: operation.id } };
       const begun = await plans.change(plan.id, { event, tell }, async (tables, begun) => {
-        const current = await getPlan(tables, caller, plan.id);
-        checkPlanVersion({ ...current, version: current.version - 1 }, conditions);
+        checkBegunOn(begun, conditions);
         await checkAll(tables, begun, checkpointId);
         return begun;
       });
@@ -128,7 +148,8 @@ export class PlanRestores {
       });
     } catch (error) {
       // Whoever took it over cannot know that nothing was changed: one that has its files may not have been noted.
-      if (how.isFirst && !isBegun && isPlatformError(error)) await this.#refuse(plan, error);
+      if (!isBegun && isPlatformError(error))
+        await (how.isFirst ? this.#refuse(plan, error) : this.#delay(plan, error));
       throw error;
     }
     await this.#context.faults.hit('after-plan-restored');
@@ -176,6 +197,21 @@ export class PlanRestores {
   async #note(plan: PlanRecord, sandboxId: SandboxId): Promise<void> {
     const event = { kind: 'memberRestored', sandboxId } as const;
     const tell = { kind: 'plan.member_restored', data: { sandboxId } };
+    await this.#parts.plans.change(plan.id, { event, fence: plan.fence, tell }, async () => {});
+  }
+
+  /** The members could not be had: whom it waits for is in the state, once. */
+  async #delay(plan: PlanRecord, error: PlatformError): Promise<void> {
+    const { state } = plan;
+    if (state.kind !== 'restoring') return;
+    const unnamed = { ...plan, state: { ...state, failures: [] } };
+    const failures = await this.#context.store.read((tables) => missingMembers(this.#context, tables, unnamed));
+    if (failures.length === 0 || JSON.stringify(failures) === JSON.stringify(state.failures)) return;
+    const tell = {
+      kind: 'plan.restore_delayed',
+      data: { checkpointId: state.checkpointId, failures, why: error.message },
+    };
+    const event = { kind: 'restoreDelayed', failures } as const;
     await this.#parts.plans.change(plan.id, { event, fence: plan.fence, tell }, async () => {});
   }
 

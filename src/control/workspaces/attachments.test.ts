@@ -249,3 +249,37 @@ test('a workspace that is deleted while it is written into a sandbox is not atta
   gate.open();
   await expect(attaching).rejects.toMatchObject({ code: 'workspace_not_found' });
 });
+
+test('what was written into a life that a restore ended is recorded nowhere: files and their base stay together', async () => {
+  await make();
+  const { id } = await createWith({});
+  const bare = await rig.checkpoint(id);
+  const placed = rig.faults.hold('after-checkout-placed');
+  const attaching = attach(id, { workspace: 'site', path: '/s' }).catch((error) => error);
+  await placed.reached;
+  await rig.restore(id, bare.id);
+  placed.open();
+  expect(await attaching).toMatchObject({ code: 'stale_generation' });
+  expect((await rig.control.attachments.list(rig.caller, id)).items).toEqual([]);
+
+  const { id: other } = await createWith();
+  const old = await rig.checkpoint(other);
+  await write((await createWith()).id, '/s/a.txt', 'newer\n');
+  const [newer] = (await rig.control.workspaces.get(rig.caller, 'site')).attachments.filter(
+    ({ sandboxId }) => sandboxId !== other,
+  );
+  await commit(newer!.sandboxId, 'Newer');
+  for (const [point, work] of [
+    ['after-checkout-updated', () => rig.control.attachmentChanges.update(asked(other))],
+    ['after-checkout-dropped', () => rig.control.attachments.drop(asked(other))],
+  ] as const) {
+    const gate = rig.faults.hold(point);
+    const changing = work().catch((error: unknown) => error);
+    await gate.reached;
+    await rig.restore(other, old.id);
+    gate.open();
+    expect(await changing, point).toMatchObject({ code: 'stale_generation' });
+    const [kept] = (await rig.control.attachments.list(rig.caller, other)).items;
+    expect(kept, point).toMatchObject({ base: { number: 1 } });
+  }
+});
