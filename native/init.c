@@ -13,6 +13,7 @@
 #include "inside.h"
 #include "journal-spare.h"
 #include "launcher.h"
+#include "pace.h"
 #include "report.h"
 #include "runs.h"
 
@@ -94,7 +95,7 @@ static void init_alarm(uint64_t now)
 		leave();
 	loop_alarm(kill_at);
 	loop_alarm(exit_at);
-	runs_alarm(now);
+	runs_alarm();
 	spare_alarm(now);
 }
 
@@ -181,7 +182,7 @@ static const char *set_up(const struct create_request *request, struct init_star
 	else
 		guards_hide_memory();
 	spare_forget();
-	if (!loop_open() || !watch_signals() || !connections_listen(start->listener))
+	if (!loop_open() || !pace_open() || !watch_signals() || !connections_listen(start->listener))
 		return "event loop";
 	return NULL;
 }

@@ -21,7 +21,7 @@ test('plans are created, listed, shown, changed, looked at and deleted', async (
   expect((await rig.run('plan', 'rm', 'release', '--discard')).exitCode).toBe(0);
   expect(control.last('deletePlan').args[3]).toEqual({ discard: true });
   expect((await rig.run('plan', 'recover')).stdout).toBe(`${testPlan.id} committing: settled\n`);
-  const { recovery } = control.plans as unknown as { recovery: { ask: unknown } };
+  const { recovery } = control.plans as { recovery: { ask: unknown } };
   const failures = [{ sandboxId, code: 'node_unavailable', message: 'Its node is out of reach.' }];
   recovery.ask = async () => ({ actions: [], waiting: [{ planId: testPlan.id, failures }] });
   expect((await rig.run('plan', 'recover')).stdout, 'C57: who is missing').toBe(

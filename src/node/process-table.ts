@@ -207,6 +207,8 @@ export class ProcessTable {
     const feed = this.#feed;
     this.#feed = undefined;
     await feed?.close();
+    // Ends that init told of and that are being kept: whoever ends a life may remove its directory next.
+    await Promise.all(this.#work);
     for (const entry of this.live) await this.#settleFromJournal(entry, { isOver: true });
     this.#over.abort();
   }
