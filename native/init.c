@@ -11,6 +11,7 @@
 #include "groups.h"
 #include "guards.h"
 #include "inside.h"
+#include "journal-spare.h"
 #include "launcher.h"
 #include "pace.h"
 #include "report.h"
@@ -95,6 +96,7 @@ static void init_alarm(uint64_t now)
 	loop_alarm(kill_at);
 	loop_alarm(exit_at);
 	runs_alarm();
+	spare_alarm(now);
 }
 
 static void init_round(void)
@@ -179,6 +181,7 @@ static const char *set_up(const struct create_request *request, struct init_star
 		prctl(PR_SET_DUMPABLE, 1, 0, 0, 0);
 	else
 		guards_hide_memory();
+	spare_forget();
 	if (!loop_open() || !pace_open() || !watch_signals() || !connections_listen(start->listener))
 		return "event loop";
 	return NULL;

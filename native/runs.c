@@ -4,6 +4,7 @@
 #include "groups.h"
 #include "init.h"
 #include "input.h"
+#include "journal-spare.h"
 #include "pace.h"
 #include "sessions.h"
 #include "streams.h"
@@ -256,6 +257,7 @@ static void finish(struct run *run)
 	if (run->journal != NULL) {
 		run->record->journal_first = journal_first(run->journal);
 		run->record->journal_end = run->journal->end;
+		spare_want(boot_ms());
 	}
 	record_ended(run->record);
 	run_free(run);

@@ -11,6 +11,7 @@ import {
   journalsDirectory,
   type ProcessRecord,
   processesDirectory,
+  processRecordFiles,
   type RunId,
   writeProcessRecord,
 } from './process-record.ts';
@@ -52,7 +53,8 @@ function record(sequence: number, more: Partial<ProcessRecord> = {}): ProcessRec
 }
 
 async function keep(...records: readonly ProcessRecord[]): Promise<void> {
-  for (const one of records) await writeProcessRecord(directory, one);
+  const files = processRecordFiles(directory);
+  for (const one of records) writeProcessRecord(files, one);
 }
 
 async function writeJournalOf(processId: RunId, ...records: readonly Buffer[]): Promise<void> {

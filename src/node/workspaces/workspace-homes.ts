@@ -109,7 +109,7 @@ export class WorkspaceHomes implements NodeWorkspaces {
     this.#limits = { ...defaultWorkspaceLimits, ...options.limits };
     this.#remotes = options.remotes ?? noPrivateHosts;
     this.#homes = new HomeDirectories({ root: options.directory, faults });
-    this.#git = new GitProgram({ home: this.#homes.home });
+    this.#git = new GitProgram({ home: this.#homes.home, memoryBytes: this.#limits.gitMemoryBytes });
     this.#recent = new RecentObjects({ clock: options.clock, git: this.#git, faults });
     this.#collector = new CheckoutCollector({
       git: this.#git,
