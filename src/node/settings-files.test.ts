@@ -6,6 +6,7 @@ import { plainSettings } from '../../test/support/node-orders.ts';
 import { makeSandboxDirectory } from './sandbox-files.ts';
 import { SettingsFile, SettingsFiles } from './settings-files.ts';
 import { type AppliedSettings, encodeSlot, overlaySlots, parseSlots, slotsFileName } from './settings-slots.ts';
+import { SharedPlaces } from './shared-places.ts';
 
 const record: AppliedSettings = { generation: 1, version: 1, settings: plainSettings, deadlineBootMs: 0 };
 const applied = (version: number): AppliedSettings => ({ ...record, version });
@@ -15,7 +16,7 @@ let directory: string;
 beforeEach(async () => {
   root = await mkdtemp(join(tmpdir(), 'atoll-settings-'));
   directory = join(root, 'box');
-  await makeSandboxDirectory(directory);
+  await makeSandboxDirectory(directory, new SharedPlaces(undefined));
 });
 afterEach(() => rm(root, { recursive: true }));
 
