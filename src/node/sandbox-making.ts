@@ -14,6 +14,7 @@ import type { SandboxStorage } from './sandbox-storage.ts';
 import type { SharedPlaces } from './shared-places.ts';
 import type { SpareDirectories } from './spare-directories.ts';
 import type { Foundation } from './templates/sandbox-templates.ts';
+import { owingStart } from './templates/start-command.ts';
 
 export interface SandboxMakingParts {
   readonly paths: NodePaths;
@@ -43,14 +44,14 @@ export class SandboxMaking {
     const { layers, usrLayers, template } = foundation;
     const writable = await this.#openWritable(order, foundation);
     const { fromCheckpoint } = order;
-    const record: NodeRecord = {
+    const record = owingStart({
       format: 2,
       ...{ mark, spec, generation, version, settings, slot, fromCheckpoint, writable: writable.id },
       deadlineBootMs: deadlineOf(settings, clock),
       ...{ layers, usrLayers, ...(template !== undefined && { template }) },
       bootId: clock.bootId,
       life: { kind: 'running' },
-    };
+    });
     const directory = paths.unfinished(sandboxId);
     let client: InitClient | undefined;
     try {

@@ -1,6 +1,5 @@
 /** Data directories that are not as one would like them: deep, full, in use, or of another version. */
 import { execFile } from 'node:child_process';
-import { createHash } from 'node:crypto';
 import { existsSync } from 'node:fs';
 import { chmod, mkdir, mkdtemp, readdir, realpath, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
@@ -12,6 +11,7 @@ import { isPlatformError, type NodeSandbox, newId } from '../../src/protocol/ind
 import { nodeOptions, openDirectNode } from '../support/node-harness.ts';
 import { createOrder, run } from '../support/node-orders.ts';
 import { requires, testWith } from '../support/requires.ts';
+import { groupNameOf, hashOf } from '../support/run-leftovers.ts';
 
 const test = testWith(requires.linux, requires.root, requires.cgroups);
 const sh = promisify(execFile);
@@ -109,8 +109,7 @@ test('a node that holds as many sandboxes as it may takes no more', async () => 
 
 test('a place in memory that anybody may write to is not used; one of our own is, and is gone with the last sandbox', async () => {
   const harness = await openDirectNode();
-  const hash = createHash('sha256').update(harness.dataDirectory).digest('hex').slice(0, 16);
-  const memory = join('/dev/shm', `atoll-${hash}`);
+  const memory = join('/dev/shm', groupNameOf(hashOf(harness.dataDirectory)));
   const sharedOf = async () => {
     const sandbox = await harness.node.createSandbox(createOrder({ settings: { metadata: { seen: 'inside' } } }));
     expect((await run(harness.node, sandbox, ['cat', '/run/atoll/metadata.json'])).stdout).toContain('"seen":"inside"');
