@@ -7,8 +7,8 @@ import { createHash } from 'node:crypto';
 import {
   type BodyOf,
   type Conditions,
+  type FollowProcessOrder,
   isId,
-  type LifeOrder,
   newId,
   PlatformError,
   type PortReport,
@@ -73,15 +73,15 @@ export class Processes {
     body: StartBody,
     signal: AbortSignal,
   ): AsyncGenerator<StartedItem, void> {
-    const follow = ({ id: process, generation }: ProcessView) =>
-      new Ahead(this.follow(caller, { sandboxId, process }, { generation }, {}, signal));
     let items: Ahead<FollowedItem> | undefined;
     try {
-      // Its output is waited for while the answer is journalled.
-      const process = await this.#begin({ caller, sandboxId, conditions, body }, (started) => {
-        items = follow(started);
+      // Its output is waited for while the answer is journalled. Whoever may start it may read it.
+      const process = await this.#begin({ caller, sandboxId, conditions, body }, ({ id, generation }, nodeId) => {
+        const order = { sandboxId, generation, process: id, cursor: 0, live: true };
+        items = new Ahead(this.#followed(nodeId, id, order, signal));
       });
-      items ??= follow(process);
+      const { id, generation } = process;
+      items ??= new Ahead(this.follow(caller, { sandboxId, process: id }, { generation }, {}, signal));
       yield { kind: 'process', process, position: 0, cursor: writeOutputCursor(process.id, 0) };
       yield* items.rest();
     } finally {
@@ -90,7 +90,10 @@ export class Processes {
   }
 
   /** `onStarted` hears of a process that runs before its start is journalled as answered; of one that is answered from the journal it does not. */
-  async #begin(asked: Asked, onStarted: (process: ProcessView) => void): Promise<ProcessView> {
+  async #begin(
+    asked: Asked,
+    onStarted: (process: ProcessView, nodeId: SandboxRecord['nodeId']) => void,
+  ): Promise<ProcessView> {
     const { caller, sandboxId, conditions, body } = asked;
     checkCommand(body.command);
     checkEnvironment(body.env ?? {});
@@ -112,15 +115,15 @@ export class Processes {
       }),
       effect: (operation) =>
         this.#parts.gate.pass(sandboxId, conditions, async () => {
-          const started = await this.#start(asked, operation);
-          onStarted(started);
-          return started;
+          const { process, nodeId } = await this.#start(asked, operation);
+          onStarted(process, nodeId);
+          return process;
         }),
       resume: (operation) => this.#resumeStart(asked, operation),
     });
   }
 
-  async #start(asked: Asked, operation: Operation): Promise<ProcessView> {
+  async #start(asked: Asked, operation: Operation) {
     const { caller, sandboxId, conditions, body } = asked;
     const record = await this.#parts.records.openTo(caller, sandboxId, conditions);
     const processId = processIn(operation) ?? newId('process', this.#context.random);
@@ -128,14 +131,16 @@ export class Processes {
     await this.#context.faults.hit('before-process-on-node');
     const started = await this.#context.nodes.call(record.nodeId, (node) => node.startProcess(order));
     await this.#context.faults.hit('after-process-on-node');
-    return processViewOf(started, sandboxId);
+    return { process: processViewOf(started, sandboxId), nodeId: record.nodeId };
   }
 
   /** The node answers a start that it knows with the process it made; what may have run in a life that is over is not run again. */
   async #resumeStart(asked: Asked, operation: Operation): Promise<ProcessView> {
     const record = await this.#parts.records.find(asked.sandboxId);
     const isThere = record?.teamId === asked.caller.teamId && record.state.kind === 'running';
-    if (isThere && operation.subjectId?.startsWith(`${lifeOf(record)} `)) return await this.#start(asked, operation);
+    if (isThere && operation.subjectId?.startsWith(`${lifeOf(record)} `)) {
+      return (await this.#start(asked, operation)).process;
+    }
     const details = { operationId: operation.id, processId: processIn(operation) ?? null };
     const message = 'The process may have been started in a life that is over; it is not started again.';
     throw new PlatformError('operation_in_doubt', message, { details });
@@ -190,9 +195,7 @@ export class Processes {
   ): AsyncGenerator<FollowedItem, void> {
     const { processId, nodeId, order } = await this.#known(caller, address, conditions);
     const cursor = query.cursor === undefined ? 0 : parseOutputCursor(processId, query.cursor);
-    for await (const item of this.#follow(nodeId, { ...order, cursor, live: true }, signal)) {
-      yield followedItemOf(item, processId);
-    }
+    yield* this.#followed(nodeId, processId, { ...order, cursor, live: true }, signal);
   }
 
   async writeStdin(
@@ -303,9 +306,18 @@ export class Processes {
     return { nodeId, processId, order: { ...order, process: processId as string } };
   }
 
+  async *#followed(
+    nodeId: SandboxRecord['nodeId'],
+    processId: ProcessId,
+    order: FollowProcessOrder,
+    signal: AbortSignal,
+  ): AsyncGenerator<FollowedItem, void> {
+    for await (const item of this.#follow(nodeId, order, signal)) yield followedItemOf(item, processId);
+  }
+
   async *#follow(
     nodeId: SandboxRecord['nodeId'],
-    order: LifeOrder & { readonly process: string; readonly cursor: number; readonly live: boolean },
+    order: FollowProcessOrder,
     signal: AbortSignal,
   ): AsyncGenerator<ProcessItem, void> {
     const items = await this.#context.nodes.call(nodeId, async (node) => node.followProcess(order, signal));

@@ -4,7 +4,8 @@
  *
  * It differs from fetch in one thing: a redirect is not followed; no server of ours sends one.
  */
-import type { Answer, Send, SentBody, SentRequest } from './send.ts';
+import { MessageReader, type MessageSource } from './message-reader.ts';
+import type { Answer, ContentReader, Send, SentBody, SentRequest } from './send.ts';
 
 /** As much of Node's `http` as is used here; its types are not there in a browser. */
 interface NodeHttp {
@@ -20,15 +21,9 @@ interface NodeRequest {
   destroy(error?: unknown): unknown;
   readonly destroyed: boolean;
 }
-interface NodeMessage {
+interface NodeMessage extends MessageSource {
   readonly statusCode?: number;
   readonly headers: Readonly<Record<string, string | string[] | undefined>>;
-  on(event: 'data', listener: (chunk: Uint8Array<ArrayBuffer>) => void): unknown;
-  on(event: 'error', listener: (error: unknown) => void): unknown;
-  on(event: 'end', listener: () => void): unknown;
-  pause(): unknown;
-  resume(): unknown;
-  destroy(error?: unknown): unknown;
 }
 
 interface Platform {
@@ -138,6 +133,10 @@ class NodeAnswer implements Answer {
   get body(): ReadableStream<Uint8Array<ArrayBuffer>> {
     this.#body ??= streamOf(this.#message);
     return this.#body;
+  }
+
+  reader(): ContentReader {
+    return new MessageReader(this.#message, { readAheadBytes });
   }
 
   async json(): Promise<unknown> {
