@@ -187,7 +187,7 @@ test('a reader that takes its time holds the server back', async () => {
 });
 
 test('elsewhere than in Node there is none, and fetch is used', () => {
-  const getBuiltinModule = () => ({});
+  const { getBuiltinModule } = process;
   expect(findNodeSend({})).toBeUndefined();
   expect(findNodeSend({ process: { release: { name: 'node' } } })).toBeUndefined();
   expect(findNodeSend({ process: { release: { name: 'node' }, getBuiltinModule }, Deno: {} })).toBeUndefined();

@@ -10,7 +10,8 @@ import { type Actions, type AddCommand, withIdempotencyKey } from '../command-ad
 import type { CommandCall } from '../command-call.ts';
 import { Progress } from '../progress.ts';
 import { readableFields, readableTable, readableWhen } from '../readable.ts';
-import { isRemote, openContent, SentBytes, saveContent } from '../workspace-content.ts';
+import { SentBytes } from '../sent-bytes.ts';
+import { isRemote, openContent, saveContent } from '../workspace-content.ts';
 import { addSandboxWorkspace } from './workspace-sandbox.ts';
 
 interface RemoteOptions {
