@@ -5,11 +5,14 @@
  * From a checkout it runs src/cli/main.ts as it is; in the published package, where Node does not strip types, the
  * JavaScript built from it. Where this process already is Node 24 or newer it goes on in it; an older one hands over to the
  * Node that the package depends on.
+ *
+ * What Node compiles is kept in ${XDG_CACHE_HOME:-~/.cache}/atoll/compiled, a place of the user's own, which halves the time of
+ * every start. Node compares it with the sources and does without where it cannot be written.
  */
 import { spawn } from 'node:child_process';
 import { existsSync, readFileSync } from 'node:fs';
-import { createRequire } from 'node:module';
-import { constants } from 'node:os';
+import nodeModule, { createRequire } from 'node:module';
+import { constants, homedir } from 'node:os';
 import { dirname, join } from 'node:path';
 import { fileURLToPath, pathToFileURL } from 'node:url';
 
@@ -21,11 +24,18 @@ const isCheckout = existsSync(source);
 const entry = isCheckout ? source : join(root, 'dist', 'cli', 'main.js');
 
 if (Number(process.versions.node.split('.')[0]) >= oldestMajor) {
+  nodeModule.enableCompileCache(join(cacheDirectory(), 'atoll', 'compiled'));
   // The command line sees the same arguments as if Node had been started on it.
   process.argv[1] = entry;
   await import(pathToFileURL(entry).href);
 } else {
   handOver(findPinnedNode());
+}
+
+function cacheDirectory() {
+  const base = process.env['XDG_CACHE_HOME'];
+  // A relative one is to be ignored, says the specification.
+  return base?.startsWith('/') ? base : join(homedir(), '.cache');
 }
 
 /** The Node from node_modules, found from where this file is, so that it does not matter who called. */
@@ -45,7 +55,9 @@ function findPinnedNode() {
 
 /** Runs the same command in the other Node and ends as it ends. */
 function handOver(node) {
-  const child = spawn(node, [...process.execArgv, entry, ...process.argv.slice(2)], { stdio: 'inherit' });
+  const child = spawn(node, [...process.execArgv, fileURLToPath(import.meta.url), ...process.argv.slice(2)], {
+    stdio: 'inherit',
+  });
 
   for (const signal of ['SIGTERM', 'SIGHUP', 'SIGUSR2', 'SIGINT', 'SIGQUIT']) {
     process.on(signal, () => {

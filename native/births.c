@@ -7,6 +7,7 @@
  * Always true: a process that is told to go is in its own group, and its pid is known, so its end will be.
  */
 #include "groups.h"
+#include "pace.h"
 #include "sessions.h"
 
 #include <errno.h>
@@ -28,9 +29,9 @@ bool birth_open(struct run *run, int ours)
 		close(ours);
 		return false;
 	}
-	*birth = (struct birth){ .source = { .fd = ours, .ready = birth_ready }, .run = run, .due = boot_ms() + BIRTH_MS };
+	*birth = (struct birth){ .source = { .fd = ours, .ready = birth_ready }, .run = run, .due = commands_ms() + BIRTH_MS };
 	run->birth = birth;
-	loop_alarm(birth->due);
+	commands_alarm(birth->due);
 	return setsockopt(ours, SOL_SOCKET, SO_PASSCRED, &on, sizeof(on)) == 0 && source_watch(&birth->source, EPOLLIN);
 }
 

@@ -11,7 +11,9 @@
 #include "groups.h"
 #include "guards.h"
 #include "inside.h"
+#include "journal-spare.h"
 #include "launcher.h"
+#include "pace.h"
 #include "report.h"
 #include "runs.h"
 
@@ -93,7 +95,8 @@ static void init_alarm(uint64_t now)
 		leave();
 	loop_alarm(kill_at);
 	loop_alarm(exit_at);
-	runs_alarm(now);
+	runs_alarm();
+	spare_alarm(now);
 }
 
 static void init_round(void)
@@ -178,7 +181,8 @@ static const char *set_up(const struct create_request *request, struct init_star
 		prctl(PR_SET_DUMPABLE, 1, 0, 0, 0);
 	else
 		guards_hide_memory();
-	if (!loop_open() || !watch_signals() || !connections_listen(start->listener))
+	spare_forget();
+	if (!loop_open() || !pace_open() || !watch_signals() || !connections_listen(start->listener))
 		return "event loop";
 	return NULL;
 }

@@ -3,6 +3,7 @@
 
 #include "control.h"
 #include "init.h"
+#include "journal-spare.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -16,6 +17,7 @@
 #define SEGMENT_MIN (8u << 10)
 #define RETRY_MS 100
 #define HOLD_MS 5000
+#define SPARE_MS 50
 #define FOLLOWERS_MAX 256
 /* The number of a follower that wants to be told and holds nothing. */
 #define WATCHER UINT32_MAX
@@ -125,11 +127,10 @@ static bool begin_segment(struct journal *journal)
 	if (!reserve_start(journal))
 		return false;
 	name_segment(journal, journal->end, path, sizeof(path));
-	const int flags = O_WRONLY | O_CREAT | O_EXCL | O_APPEND | O_NOFOLLOW | O_CLOEXEC;
-	int file = journal->made ? openat(sandbox.journals, path, flags, 0600) : -1;
+	int file = journal->made ? openat(sandbox.journals, path, JOURNAL_SEGMENT_FLAGS, 0600) : spare_take(journal->name);
 	/* Not made yet, or taken away by the node. */
 	if (file < 0 && (!journal->made || errno == ENOENT) && (mkdirat(sandbox.journals, journal->name, 0700) == 0 || errno == EEXIST))
-		file = openat(sandbox.journals, path, flags, 0600);
+		file = openat(sandbox.journals, path, JOURNAL_SEGMENT_FLAGS, 0600);
 	if (file < 0)
 		return false;
 	journal->made = true;
@@ -143,6 +144,8 @@ static bool begin_segment(struct journal *journal)
 void journal_make(struct journal *journal)
 {
 	begin_segment(journal);
+	/* The next one, when nobody waits for this one any more. */
+	spare_want(boot_ms() + SPARE_MS);
 }
 
 /* Writes a whole record, or nothing: false with errno. */

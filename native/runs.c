@@ -4,6 +4,8 @@
 #include "groups.h"
 #include "init.h"
 #include "input.h"
+#include "journal-spare.h"
+#include "pace.h"
 #include "sessions.h"
 #include "streams.h"
 
@@ -186,8 +188,8 @@ void run_begin(struct run *run)
 	}
 	run->record->started = boot_ms();
 	if (run->timeout_at != 0) {
-		run->timeout_at += run->record->started;
-		loop_alarm(run->timeout_at);
+		run->timeout_at += commands_ms();
+		commands_alarm(run->timeout_at);
 	}
 	if (!run->in_session)
 		run->oom_kills = runs_oom_kills();
@@ -255,6 +257,7 @@ static void finish(struct run *run)
 	if (run->journal != NULL) {
 		run->record->journal_first = journal_first(run->journal);
 		run->record->journal_end = run->journal->end;
+		spare_want(boot_ms());
 	}
 	record_ended(run->record);
 	run_free(run);
@@ -403,8 +406,8 @@ void run_detach(struct run *run)
 		return;
 	if (run->worker) {
 		/* It sees the end itself and tidies up; what does not end by itself is ended. */
-		run->kill_at = boot_ms() + WORKER_END_MS;
-		loop_alarm(run->kill_at);
+		run->kill_at = commands_ms() + WORKER_END_MS;
+		commands_alarm(run->kill_at);
 		return;
 	}
 	if ((run->flags & RUN_KILL_ON_END) != 0 && !run->exit_sent)
@@ -425,8 +428,9 @@ void runs_leave(const struct connection *connection)
 	}
 }
 
-void runs_alarm(uint64_t now)
+void runs_alarm(void)
 {
+	uint64_t now = commands_ms();
 	for (struct run *run = runs_next(NULL); run != NULL; run = runs_next(run)) {
 		if (run->timeout_at != 0 && run->reaped)
 			run->timeout_at = 0;
@@ -447,10 +451,8 @@ void runs_alarm(uint64_t now)
 			run->kill_at = 0;
 			deliver(run, 2, SIGKILL);
 		}
-		if (run->timeout_at != 0)
-			loop_alarm(run->timeout_at);
-		if (run->kill_at != 0)
-			loop_alarm(run->kill_at);
+		commands_alarm(run->timeout_at);
+		commands_alarm(run->kill_at);
 		if (run->start_owed)
 			loop_alarm(run->start_due);
 		session_alarm(run, now);

@@ -61,7 +61,8 @@ struct run {
 	bool exit_recorded, tree_recorded, tree_announced; /* with a journal: its records are written or pending */
 	uint64_t pending_leader, pending_tree; /* signals for a command that is still to be forked, as bits */
 	uint64_t asked; /* bit n: signal n + 1 was asked for through the protocol */
-	uint64_t timeout_at, kill_at, oom_kills;
+	uint64_t timeout_at, kill_at; /* in the time of commands; see pace.h */
+	uint64_t oom_kills;
 	uint32_t grace;
 	struct run *next_touched;
 };
@@ -115,7 +116,7 @@ void run_begin(struct run *run);
 void runs_reap(void);
 /* Looks at every touched run; false when there was none. */
 bool runs_round(void);
-void runs_alarm(uint64_t now);
+void runs_alarm(void);
 uint32_t runs_live(void);
 /* Those that are not file workers. */
 uint32_t runs_of_commands(void);

@@ -2,6 +2,7 @@
 #include "sessions.h"
 
 #include "groups.h"
+#include "pace.h"
 
 #include <errno.h>
 #include <signal.h>
@@ -190,8 +191,8 @@ void session_order(struct run *run)
 	shell->current = run;
 	head->serial = ++shell->serial;
 	if (head->kind != ORDER_EXECUTE) {
-		shell->due = boot_ms() + ANSWER_MS;
-		loop_alarm(shell->due);
+		shell->due = commands_ms() + ANSWER_MS;
+		commands_alarm(shell->due);
 	}
 	run->session->oom_kills = runs_oom_kills();
 	errno = ENOMEM;
@@ -238,8 +239,8 @@ bool session_settle(struct run *run)
 		return true;
 	if (shell->line.ready == NULL) {
 		shell->line.ready = line_ready;
-		shell->due = boot_ms() + ANSWER_MS;
-		loop_alarm(shell->due);
+		shell->due = commands_ms() + ANSWER_MS;
+		commands_alarm(shell->due);
 		if (!source_watch(&shell->line, EPOLLIN))
 			session_break(run);
 	}
@@ -325,13 +326,13 @@ void session_alarm(struct run *run, uint64_t now)
 		if (now >= run->shell->due)
 			run->shell->due = 0, session_break(run);
 		else
-			loop_alarm(run->shell->due);
+			commands_alarm(run->shell->due);
 	}
 	if (run->birth != NULL) {
 		if (now >= run->birth->due)
 			birth_failed(run, 11, ETIMEDOUT);
 		else
-			loop_alarm(run->birth->due);
+			commands_alarm(run->birth->due);
 	}
 }
 

@@ -42,6 +42,7 @@ bool session_settle(struct run *run);
 void session_over(struct run *run);
 /* The run is about to be freed. */
 void session_release(struct run *run);
+/* `now` is in the time of commands; see pace.h. */
 void session_alarm(struct run *run, uint64_t now);
 /* The text of a refusal that has no text of its own. */
 const char *session_refusal(const struct run *run);

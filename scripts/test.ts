@@ -4,8 +4,8 @@
  *   npm test                          everything
  *   npm test -- test/e2e/exec.test.ts arguments go to vitest
  *
- * First the project `unit`, then `real`, which makes sandboxes and so feels what else the machine is doing. Therefore a test
- * of `real` that fails is run once more at the end, alone with the other failed ones of its file, in a fresh process. If it
+ * First the project `unit`, then `real` and `alone`, which make sandboxes and so feel what else the machine is doing. Therefore a test
+ * of these that fails is run once more at the end, alone with the other failed ones of its file, in a fresh process. If it
  * passes then, it counts as passed and is named loudly, as `unstable: <title>` with its first error: that is a bug to be
  * found, in the test or in the code, and only not one of this change. What fails twice has failed. When many fail, the
  * machine is not the reason, and nothing is repeated. A failure in `unit` is never repeated.
@@ -27,6 +27,7 @@ const repeatLimit = 12;
  * 39 minutes on two cores, repeats not counted.
  */
 const runLimitMs = 70 * 60_000;
+const sandboxProjects = ['--project', 'real', '--project', 'alone'];
 /** vitest gets this long to end by itself before it is killed. */
 const graceMs = 10_000;
 
@@ -54,7 +55,7 @@ process.exitCode = (await runAll()) ? 0 : 1;
 
 async function runAll(): Promise<boolean> {
   const unit = await runVitest(['--project', 'unit', ...filters]);
-  const real = await runVitest(['--project', 'real', ...filters]);
+  const real = await runVitest([...sandboxProjects, ...filters]);
   const repeated = await repeat(real);
 
   const tests = [...unit.tests, ...repeated.tests];
@@ -108,7 +109,7 @@ async function repeat(first: RunResults): Promise<Repeated> {
     const titles = ofFile.map((failure) => failure.test);
     const isWholeFile = titles.includes(undefined);
     const selection = isWholeFile ? [] : ['-t', `^(?:${titles.map((title) => escapePattern(title ?? '')).join('|')})$`];
-    const again = await runVitest(['--project', 'real', file, ...selection]);
+    const again = await runVitest([...sandboxProjects, file, ...selection]);
     if (isWholeFile) {
       // What a failed hook kept from running has run now, and may have failed for the first time.
       tests = [...tests.filter((test) => test.file !== file), ...again.tests];

@@ -18,7 +18,7 @@ test('pause, resume and restore print the state; a mode that is none is a usage 
   const restored = await rig.run('restore', sandboxId, testCheckpoint.id);
   expect(restored.stdout).toBe(`${sandboxId} running, generation 2\n`);
   expect(rig.http.control.last('restore').args[3]).toEqual({ checkpoint: testCheckpoint.id });
-  expect((await rig.run('pause', sandboxId, '--mode', 'deep')).exitCode).toBe(2);
+  expect((await rig.run('pause', sandboxId, '--mode', 'deep')).exitCode).toBe(64);
 });
 
 test('fork prints the ids of those that were made, tells of the others beside, and exits so', async () => {

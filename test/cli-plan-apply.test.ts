@@ -57,11 +57,11 @@ test('C64, C67: a plan is applied from the command line, again as a no-op, and u
   });
   const unnamed = await run('plan', 'apply', 'mine');
   expect(unnamed).toMatchObject({
-    exitCode: 2,
+    exitCode: 64,
     said: { error: { message: expect.stringContaining('--target one=PATH --target two=PATH') } },
   });
   const words = ['--target', 'one=one#main', '--target', 'two=two'];
-  expect(await run('plan', 'apply', 'mine', ...words, '--target', 'three=x')).toMatchObject({ exitCode: 2 });
+  expect(await run('plan', 'apply', 'mine', ...words, '--target', 'three=x')).toMatchObject({ exitCode: 64 });
   expect(await run('plan', 'apply', 'mine', ...words, '--dry-run')).toMatchObject({
     exitCode: 0,
     said: { state: 'applied', dryRun: true },

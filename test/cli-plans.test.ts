@@ -21,6 +21,12 @@ test('plans are created, listed, shown, changed, looked at and deleted', async (
   expect((await rig.run('plan', 'rm', 'release', '--discard')).exitCode).toBe(0);
   expect(control.last('deletePlan').args[3]).toEqual({ discard: true });
   expect((await rig.run('plan', 'recover')).stdout).toBe(`${testPlan.id} committing: settled\n`);
+  const { recovery } = control.plans as { recovery: { ask: unknown } };
+  const failures = [{ sandboxId, code: 'node_unavailable', message: 'Its node is out of reach.' }];
+  recovery.ask = async () => ({ actions: [], waiting: [{ planId: testPlan.id, failures }] });
+  expect((await rig.run('plan', 'recover')).stdout, 'C57: who is missing').toBe(
+    `${testPlan.id} waits for 1 members\n  ${sandboxId}: Its node is out of reach. (node_unavailable)\n`,
+  );
 });
 
 test('commit takes everything from its options, and prints what came of it', async () => {
@@ -34,10 +40,10 @@ test('commit takes everything from its options, and prints what came of it', asy
   });
   const json = await rig.run('plan', 'commit', 'release', '--json');
   expect(JSON.parse(json.stdout), 'C67: the document is the result').toEqual(testCommit);
-  expect((await rig.run('plan', 'commit', 'release', '--author', 'nobody')).exitCode).toBe(2);
+  expect((await rig.run('plan', 'commit', 'release', '--author', 'nobody')).exitCode).toBe(64);
 });
 
-test('C67: exit codes: 0 applied, 2 conflict, 3 busy, 4 aborted and worth another try, 5 in doubt', async () => {
+test('C67: exit codes: 0 applied, 2 conflict, 3 busy, 4 aborted and worth another try, 5 in doubt; wrong words are none of these', async () => {
   await using rig = await openCliRig();
   const { outcome } = rig.http.control.fakePlans;
   const failed = (code: string) => ({ code, message: 'why', details: {} });
@@ -52,6 +58,9 @@ test('C67: exit codes: 0 applied, 2 conflict, 3 busy, 4 aborted and worth anothe
   expect(await exitOf({ state: 'aborted', error: failed('node_unavailable'), retryable: true })).toBe(4);
   expect(await exitOf({ state: 'aborted', error: failed('plan_check_failed') })).toBe(73);
   expect(await exitOf({ state: 'preparing' })).toBe(5);
+  for (const words of [['commit'], ['commit', 'release', '--unknown'], ['rollback', 'release', '--wait', 'soon']]) {
+    expect((await rig.run('plan', ...words)).exitCode, words.join(' ')).toBe(64);
+  }
   const { commits } = rig.http.control.plans as { commits: { commit: unknown } };
   commits.commit = async () => {
     throw new PlatformError('plan_busy', 'Somebody commits.', { details: { by: 'key' } });

@@ -3,11 +3,13 @@ import { execFile } from 'node:child_process';
 import { mkdir, mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
+import { text } from 'node:stream/consumers';
 import { promisify } from 'node:util';
 import { afterEach, beforeEach, expect, test } from 'vitest';
 import { type CliRig, openCliRig } from './support/cli-rig.ts';
 import { testId } from './support/fake-control.ts';
 import { testAttachment, testVersion, testWorkspace } from './support/fake-control-workspaces.ts';
+import { tarOf } from './support/workspace-content.ts';
 
 const run = promisify(execFile);
 const sandboxId = testId('sandbox', 'a');
@@ -108,7 +110,7 @@ test('in a sandbox: attach, list, diff, commit, update, drop, detach', async () 
     there,
     { message: 'Why', author: { name: 'Ada', email: 'a@b' }, trailers: [{ name: 'Ticket', value: '7' }] },
   ]);
-  expect((await rig.run('workspace', 'commit', sandboxId, 'site')).exitCode).toBe(2);
+  expect((await rig.run('workspace', 'commit', sandboxId, 'site')).exitCode).toBe(64);
   expect((await rig.run('workspace', 'update', sandboxId, 'site')).stdout).toBe('2, 1 files changed\n');
   expect((await rig.run('workspace', 'drop', sandboxId, 'site')).stdout).toBe('2\n');
   expect((await rig.run('workspace', 'detach', sandboxId, 'site', '--remove-files')).exitCode).toBe(0);
@@ -120,5 +122,27 @@ test('a sandbox is created with workspaces', async () => {
   expect(asked('create').at(-1)).toMatchObject({
     workspaces: [{ workspace: 'site', path: '/src', version: 2 }, { workspace: 'docs' }],
   });
-  expect((await rig.run('create', '--workspace', ':x')).exitCode).toBe(2);
+  expect((await rig.run('create', '--workspace', ':x')).exitCode).toBe(64);
 });
+
+test('a version is exported into a directory, as its files', async () => {
+  const { control } = rig.http;
+  control.versions.export = async () =>
+    ({ version: testVersion, bytes: once(tarOf({ 'docs/a.txt': 'a\n' })) }) as never;
+  const target = join(directory, 'out');
+  expect(await rig.run('workspace', 'export', 'site', target)).toMatchObject({ exitCode: 0, stdout: '' });
+  expect(await readFile(join(target, 'docs/a.txt'), 'utf8')).toBe('a\n');
+});
+
+test('the client library reads one version, and one side of a conflict', async () => {
+  const { workspaces } = rig.http.client();
+  expect(await workspaces.version('site', 2)).toMatchObject({ number: testVersion.number });
+  expect(asked('getWorkspaceVersion').slice(1)).toEqual(['site', 2]);
+  const blob = 'a'.repeat(40);
+  expect(await text(await workspaces.readBlob('site', blob))).toBe('a blob');
+  expect(asked('readWorkspaceBlob').slice(1, 3)).toEqual(['site', blob]);
+});
+
+async function* once(bytes: Uint8Array): AsyncGenerator<Uint8Array, void> {
+  yield bytes;
+}

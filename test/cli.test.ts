@@ -88,10 +88,10 @@ describe('exec', () => {
   test('without a command, or with two, it is usage', async () => {
     await using rig = await openCliRig();
     expect(await rig.run('exec', sandboxId)).toMatchObject({
-      exitCode: 2,
+      exitCode: 64,
       stderr: expect.stringContaining('no command'),
     });
-    expect(await rig.run('exec', sandboxId, '-c', 'a', '--', 'b')).toMatchObject({ exitCode: 2 });
+    expect(await rig.run('exec', sandboxId, '-c', 'a', '--', 'b')).toMatchObject({ exitCode: 64 });
     expect(rig.http.control.asked).toEqual([]);
   });
 });
@@ -295,10 +295,10 @@ describe('failures', () => {
     for (const code of Object.keys(exitCodeOf) as ErrorCode[]) expect(exitCodeOf[code]).toBeGreaterThanOrEqual(64);
   });
 
-  test('a typo suggests the nearest command, with exit code 2', async () => {
+  test('a typo suggests the nearest command, with exit code 64', async () => {
     await using rig = await openCliRig();
     const run = await rig.run('crate');
-    expect(run).toMatchObject({ exitCode: 2, stdout: '' });
+    expect(run).toMatchObject({ exitCode: 64, stdout: '' });
     expect(run.stderr).toContain("unknown command 'crate'");
     expect(run.stderr).toContain('Did you mean create?');
     expect(JSON.parse((await rig.run('--json', 'crate')).stdout)).toMatchObject({ error: { code: 'usage' } });
@@ -316,7 +316,7 @@ describe('failures', () => {
   ])('%j is usage', async (words, message) => {
     await using rig = await openCliRig();
     const run = await rig.run(...words);
-    expect([run.exitCode, run.stdout]).toEqual([2, '']);
+    expect([run.exitCode, run.stdout]).toEqual([64, '']);
     expect(run.stderr).toContain(message);
   });
 

@@ -43,7 +43,7 @@ export const branchesRow: Row = {
       ...(await bigCheckpoints(platform.client, {
         big: await sandboxes.create(),
         fresh: await sandboxes.create(),
-        holder: await readFile(await compileTreeTool(scope.directory)),
+        holder: await readFile(await compileTreeTool()),
       })),
     ];
   },

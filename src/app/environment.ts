@@ -5,7 +5,7 @@
  *   ATOLL_LAYERS     where templates are kept, where several servers share them
  *   ATOLL_APT        apt's configuration for the packages of templates; default: /etc/apt
  *   ATOLL_RESOLVERS  who answers sandboxes' questions for names: addresses with a comma between; default: /etc/resolv.conf
- *   ATOLL_GIT_HOSTS  hosts of git remotes that workspaces may use wherever they lead: names with a comma between; default: none
+ *   ATOLL_PRIVATE_HOSTS  hosts of git remotes and registries that may be asked wherever they lead: names with a comma between; default: none
  *   ATOLL_POOL       JSON of the sizes of a pool (docs/storage.md): initialBytes, reserveBytes, stepBytes, limitBytes
  *   ATOLL_SETTINGS   JSON of control's settings: deadlines, bounds, defaults
  *   ATOLL_FAULTS     fault points that crash, fail or wait: for tests of crashes, never in production
@@ -67,8 +67,8 @@ export function resolversFromEnvironment(): readonly string[] | undefined {
   return text ? text.split(',').map((server) => server.trim()) : undefined;
 }
 
-export function gitHostsFromEnvironment(): readonly string[] {
-  const hosts = (process.env['ATOLL_GIT_HOSTS'] ?? '').split(',').map((host) => host.trim());
+export function privateHostsFromEnvironment(): readonly string[] {
+  const hosts = (process.env['ATOLL_PRIVATE_HOSTS'] ?? '').split(',').map((host) => host.trim());
   return hosts.filter((host) => host !== '');
 }
 

@@ -25,9 +25,9 @@ import { deliverByHttp } from './deliver-by-http.ts';
 import {
   aptFromEnvironment,
   faultsFromEnvironment,
-  gitHostsFromEnvironment,
   layersFromEnvironment,
   poolSizesFromEnvironment,
+  privateHostsFromEnvironment,
   resolversFromEnvironment,
   settingsFromEnvironment,
 } from './environment.ts';
@@ -234,7 +234,7 @@ export function resolverOption(): Pick<SandboxNodeOptions, 'resolver'> {
 }
 
 export function remotesOption(): Pick<SandboxNodeOptions, 'remotes'> {
-  return { remotes: { allowedHosts: gitHostsFromEnvironment() } };
+  return { remotes: { allowedHosts: privateHostsFromEnvironment() } };
 }
 
 export function layersOption(): Pick<SandboxNodeOptions, 'layersDirectory' | 'aptDirectory'> {

@@ -10,7 +10,6 @@ export {
   prepareSmallFile,
   syncDirectory,
   writeFileDurably,
-  writeSmallFile,
 } from './durable-file.ts';
 export { type FaultPoints, noFaults } from './fault-points.ts';
 export {
@@ -54,4 +53,5 @@ export { characterStart, safeStart } from './safe-start.ts';
 export { type FaultAction, type Gate, parseFaults, ScriptedFaults } from './scripted-faults.ts';
 export { type Pieces, sendPieces } from './send-pieces.ts';
 export { SharedLock } from './shared-lock.ts';
+export { SmallFiles } from './small-files.ts';
 export { through } from './through.ts';

@@ -4,7 +4,7 @@
  *
  *   0    done
  *   1    doctor: a required check failed
- *   2    usage: an unknown command, a missing or malformed argument
+ *   64   usage: an unknown command, a missing or malformed argument
  *   65   the request was refused as it is
  *   66   what it names does not exist
  *   69   no server, or no node, can be reached; nothing was changed
@@ -21,7 +21,7 @@ import type { ErrorCode } from '../protocol/index.ts';
 export const exitCodes = {
   done: 0,
   checkFailed: 1,
-  usage: 2,
+  usage: 64,
   refused: 65,
   notFound: 66,
   unreachable: 69,

@@ -23,7 +23,10 @@ const hints: Partial<Record<ErrorCode, string>> = {
   unauthenticated: 'Give a key with --key or ATOLL_API_KEY; "atoll keys create" makes one.',
   forbidden: 'Use a key with that scope; "atoll keys create --scope …" makes one.',
   sandbox_not_found: '"atoll ls" shows the sandboxes of this team.',
+  sandbox_paused: '"atoll resume SANDBOX" lets it go on.',
+  name_taken: 'Choose another name, or use the one that is there; "atoll create NAME --get" does that by itself.',
   sandbox_wrong_state: '"atoll info SANDBOX" shows its state; "atoll start SANDBOX" starts a stopped one.',
+  process_not_found: '"atoll ps SANDBOX" shows what runs, and what has ended and is still kept.',
   process_not_startable: 'The sandbox has no such program; a set-up step in atoll.yml can install it.',
   session_not_found: '"atoll session ls SANDBOX" shows its sessions; "atoll session create SANDBOX NAME" makes one.',
   session_exists: 'Use it with "atoll session exec SANDBOX NAME -- …", or end it with "atoll session rm SANDBOX NAME".',
@@ -39,6 +42,8 @@ const hints: Partial<Record<ErrorCode, string>> = {
   insufficient_storage: 'Free some space in the data directory, then try again.',
   template_not_found: 'The template "host" is always there; "atoll template ls" lists the others.',
   template_not_built: 'Build it with "atoll template build base"; it takes about a minute.',
+  plan_not_found: '"atoll plan ls" shows the plans of this team.',
+  registry_denied: 'Correct the name, or let the operator allow the registry (docs/images.md).',
   workspace_not_found:
     '"atoll workspace ls" shows the workspaces of this team, "atoll workspace log NAME" its versions.',
   workspace_conflict:

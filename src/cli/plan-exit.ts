@@ -1,6 +1,6 @@
 /**
- * What `atoll plan commit`, `revert`, `rollback`, `restore`, `apply` and an undo of an apply exit with, where they have more to say than other commands. A word that is missing
- * or malformed exits with 2 as everywhere: stderr tells the two apart, and with `--json` the document does.
+ * What `atoll plan commit`, `revert`, `rollback`, `restore`, `apply` and an undo of an apply exit with, where they have more to say than other
+ * commands. Everything else exits as everywhere, a word that is missing or malformed too.
  *
  *   0   done, or there was nothing to do
  *   2   a conflict: nothing was published

@@ -12,11 +12,11 @@ import {
 } from '../protocol/index.ts';
 import type { SandboxRecord } from '../store/index.ts';
 import type { Caller } from './caller.ts';
+import type { CallParts } from './change-in-life.ts';
 import type { ControlContext } from './context.ts';
-import type { LeaseGate } from './lease-gate.ts';
-import type { Mutations, Operation } from './mutations.ts';
+import type { Operation } from './mutations.ts';
 import { checkEnvironment } from './sandbox-creation.ts';
-import { checkGeneration, lifeIn, lifeOf, type SandboxRecords } from './sandbox-records.ts';
+import { lifeIn, lifeOf } from './sandbox-records.ts';
 
 type ExecBody = BodyOf<typeof routes.exec>;
 
@@ -25,15 +25,11 @@ const keptOutputBytes = 1024 * 1024;
 
 export class Execution {
   readonly #context: ControlContext;
-  readonly #records: SandboxRecords;
-  readonly #mutations: Mutations;
-  readonly #gate: LeaseGate;
+  readonly #parts: CallParts;
 
-  constructor(context: ControlContext, parts: { records: SandboxRecords; mutations: Mutations; gate: LeaseGate }) {
+  constructor(context: ControlContext, parts: CallParts) {
     this.#context = context;
-    this.#records = parts.records;
-    this.#mutations = parts.mutations;
-    this.#gate = parts.gate;
+    this.#parts = parts;
   }
 
   async exec(
@@ -45,14 +41,14 @@ export class Execution {
   ): Promise<ExecResult> {
     checkCommand(body.command);
     checkEnvironment(body.env ?? {});
-    return await this.#mutations.run({
+    return await this.#parts.mutations.run({
       caller,
       kind: 'exec',
       conditions,
       request: { sandboxId, body },
       about: (tables) => lifeIn(tables, sandboxId),
       effect: (operation) =>
-        this.#gate.pass(sandboxId, conditions, () =>
+        this.#parts.gate.pass(sandboxId, conditions, () =>
           this.#run({ caller, sandboxId, conditions, body, operation }, signal),
         ),
       resume: (operation) => this.#resume({ caller, sandboxId, conditions, body, operation }, signal),
@@ -62,10 +58,7 @@ export class Execution {
 
   async #run(asked: Asked, signal: AbortSignal | undefined): Promise<ExecResult> {
     const { caller, sandboxId, conditions, body, operation } = asked;
-    const found = await this.#records.get(caller, sandboxId);
-    checkGeneration(found, conditions);
-    const record = await this.#records.running(found, conditions);
-    await this.#records.checkLease(record, conditions);
+    const record = await this.#parts.records.openTo(caller, sandboxId, conditions);
     const order = orderOf(record, conditions, body, operation);
     await this.#context.faults.hit('before-exec-on-node');
     const outcome = await this.#context.nodes.call(record.nodeId, (node) => node.exec(order, signal));
@@ -76,7 +69,7 @@ export class Execution {
   /** After a crash: init knows whether this run was started, as long as it is the same life. */
   async #resume(asked: Asked, signal: AbortSignal | undefined): Promise<ExecResult> {
     const { caller, sandboxId, operation } = asked;
-    const record = await this.#records.find(sandboxId);
+    const record = await this.#parts.records.find(sandboxId);
     const isThere = record?.teamId === caller.teamId && record.state.kind === 'running';
     if (!isThere || operation.subjectId !== lifeOf(record)) throw execInDoubt(operation, 'unknown', null);
     const { nodeId, generation } = record;

@@ -22,13 +22,13 @@ import type {
 } from '../protocol/index.ts';
 import type { SandboxRecord } from '../store/index.ts';
 import type { Caller } from './caller.ts';
+import type { CallParts } from './change-in-life.ts';
 import type { ControlContext } from './context.ts';
 import { checkFileCursor, modeOf, ownerOf, viewOfChange, viewOfFile } from './file-views.ts';
 import { filterEvents } from './file-watch.ts';
 import { holdContent, inDoubt } from './keyed-content.ts';
-import type { LeaseGate } from './lease-gate.ts';
-import type { Mutations, Operation } from './mutations.ts';
-import { checkGeneration, lifeIn, lifeOf, type SandboxRecords } from './sandbox-records.ts';
+import type { Operation } from './mutations.ts';
+import { lifeIn, lifeOf } from './sandbox-records.ts';
 import { sessionNowhere } from './session-views.ts';
 
 type Routes = typeof routes;
@@ -61,15 +61,11 @@ interface Change<Result> extends Asked {
 
 export class Files {
   readonly #context: ControlContext;
-  readonly #records: SandboxRecords;
-  readonly #mutations: Mutations;
-  readonly #gate: LeaseGate;
+  readonly #parts: CallParts;
 
-  constructor(context: ControlContext, parts: { records: SandboxRecords; mutations: Mutations; gate: LeaseGate }) {
+  constructor(context: ControlContext, parts: CallParts) {
     this.#context = context;
-    this.#records = parts.records;
-    this.#mutations = parts.mutations;
-    this.#gate = parts.gate;
+    this.#parts = parts;
   }
 
   async read(
@@ -287,7 +283,7 @@ export class Files {
     asked: Asked,
     ask: (node: NodeApi, order: FileOrder, placed: Placed) => Promise<Result>,
   ): Promise<Result> {
-    const record = await this.#running(asked);
+    const record = await this.#parts.records.runningIn(asked.caller, asked.sandboxId, asked.conditions);
     // A look needs no lease, so it brings no token.
     const order = { ...orderOf(record, asked), leaseToken: null };
     return await this.#inPlace(record, asked, order, ask);
@@ -337,8 +333,8 @@ export class Files {
 
   #change<Result>(change: Change<Result>): Promise<Result> {
     const { caller, sandboxId, conditions, kind, user, session, request } = change;
-    const effect = () => this.#gate.pass(sandboxId, conditions, () => this.#apply(change));
-    return this.#mutations.run({
+    const effect = () => this.#parts.gate.pass(sandboxId, conditions, () => this.#apply(change));
+    return this.#parts.mutations.run({
       caller,
       kind,
       conditions,
@@ -350,8 +346,7 @@ export class Files {
   }
 
   async #apply<Result>(change: Change<Result>): Promise<Result> {
-    const record = await this.#running(change);
-    await this.#records.checkLease(record, change.conditions);
+    const record = await this.#parts.records.openTo(change.caller, change.sandboxId, change.conditions);
     const order = orderOf(record, change);
     return await this.#inPlace(record, change, order, change.effect);
   }
@@ -361,17 +356,11 @@ export class Files {
    * is not: its shell may be elsewhere by now.
    */
   async #resume<Result>(change: Change<Result>, operation: Operation, effect: () => Promise<Result>): Promise<Result> {
-    const record = await this.#records.find(change.sandboxId);
+    const record = await this.#parts.records.find(change.sandboxId);
     const isSameLife = record?.teamId === change.caller.teamId && operation.subjectId === lifeOf(record);
     const isSamePlace = change.session === undefined || change.paths.every(isAbsolute);
     if (!change.isRepeatable || !isSameLife || !isSamePlace) throw inDoubt(operation);
     return await effect();
-  }
-
-  async #running(asked: Asked): Promise<SandboxRecord> {
-    const record = await this.#records.get(asked.caller, asked.sandboxId);
-    checkGeneration(record, asked.conditions);
-    return await this.#records.running(record, asked.conditions);
   }
 }
 

@@ -5,11 +5,11 @@
 import { type Conditions, PlatformError, type SandboxId, type SandboxView } from '../protocol/index.ts';
 import type { SandboxRecord } from '../store/index.ts';
 import type { Caller } from './caller.ts';
+import type { CallParts } from './change-in-life.ts';
 import type { ControlContext } from './context.ts';
-import type { LeaseGate } from './lease-gate.ts';
-import type { Mutations, Operation } from './mutations.ts';
+import type { Operation } from './mutations.ts';
 import type { Lane } from './sandbox-lanes.ts';
-import { lifeIn, type SandboxRecords } from './sandbox-records.ts';
+import { lifeIn } from './sandbox-records.ts';
 
 export interface LifeAsked {
   readonly caller: Caller;
@@ -31,32 +31,28 @@ export interface LifeWork {
 
 export class LifeChanges {
   readonly #context: ControlContext;
-  readonly #records: SandboxRecords;
-  readonly #mutations: Mutations;
-  readonly #gate: LeaseGate;
+  readonly #parts: CallParts;
 
-  constructor(context: ControlContext, parts: { records: SandboxRecords; mutations: Mutations; gate: LeaseGate }) {
+  constructor(context: ControlContext, parts: CallParts) {
     this.#context = context;
-    this.#records = parts.records;
-    this.#mutations = parts.mutations;
-    this.#gate = parts.gate;
+    this.#parts = parts;
   }
 
   run(asked: LifeAsked, work: LifeWork): Promise<SandboxView> {
     const { caller, sandboxId, conditions, kind, body } = asked;
     const enter = (change: (lane: Lane, record: SandboxRecord) => Promise<SandboxRecord>) =>
-      this.#gate.pass(sandboxId, conditions, async () => {
-        await this.#records.get(caller, sandboxId);
+      this.#parts.gate.pass(sandboxId, conditions, async () => {
+        await this.#parts.records.get(caller, sandboxId);
         const record = await this.#context.lanes.run(sandboxId, async (lane) =>
-          change(lane, await this.#records.get(caller, sandboxId)),
+          change(lane, await this.#parts.records.get(caller, sandboxId)),
         );
-        return await this.#records.view(record);
+        return await this.#parts.records.view(record);
       });
     const checked = async (lane: Lane, record: SandboxRecord, operation: Operation) => {
-      await this.#records.check(record, conditions);
+      await this.#parts.records.check(record, conditions);
       return await work.effect(lane, record, operation);
     };
-    return this.#mutations.run({
+    return this.#parts.mutations.run({
       caller,
       kind,
       conditions,

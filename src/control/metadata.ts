@@ -17,19 +17,12 @@ import {
 } from '../protocol/index.ts';
 import type { SandboxRecord } from '../store/index.ts';
 import type { Caller } from './caller.ts';
+import type { CallParts } from './change-in-life.ts';
 import type { ControlContext } from './context.ts';
 import { parseNumberCursor } from './cursors.ts';
-import type { LeaseGate } from './lease-gate.ts';
 import { checkExpected, type MetadataPatch, mergeMetadata } from './metadata-rules.ts';
-import type { Mutations, Operation } from './mutations.ts';
-import {
-  checkGeneration,
-  checkVersion,
-  notRunning,
-  type PendingEvent,
-  type SandboxRecords,
-  versionMismatch,
-} from './sandbox-records.ts';
+import type { Operation } from './mutations.ts';
+import { checkGeneration, checkVersion, notRunning, type PendingEvent, versionMismatch } from './sandbox-records.ts';
 
 interface Update {
   readonly metadata?: MetadataPatch | undefined;
@@ -51,19 +44,15 @@ type MetadataView = ResultOf<typeof routes.getMetadata>;
 
 export class MetadataService {
   readonly #context: ControlContext;
-  readonly #records: SandboxRecords;
-  readonly #mutations: Mutations;
-  readonly #gate: LeaseGate;
+  readonly #parts: CallParts;
 
-  constructor(context: ControlContext, parts: { records: SandboxRecords; mutations: Mutations; gate: LeaseGate }) {
+  constructor(context: ControlContext, parts: CallParts) {
     this.#context = context;
-    this.#records = parts.records;
-    this.#mutations = parts.mutations;
-    this.#gate = parts.gate;
+    this.#parts = parts;
   }
 
   async get(caller: Caller, sandboxId: SandboxId): Promise<MetadataView> {
-    return viewOf(await this.#records.get(caller, sandboxId));
+    return viewOf(await this.#parts.records.get(caller, sandboxId));
   }
 
   /** `expectedVersion` is the metadata's own. */
@@ -91,7 +80,7 @@ export class MetadataService {
     const effect = (operation: Operation) => this.#apply({ caller, sandboxId, conditions, operation, versioned }, body);
     const { metadata: _, expectMetadata: __, ...beyond } = body;
     const isBeyondHistory = Object.values(beyond).some((value) => value !== undefined);
-    return this.#mutate(caller, asked, { effect, view: (record) => this.#records.view(record), isBeyondHistory });
+    return this.#mutate(caller, asked, { effect, view: (record) => this.#parts.records.view(record), isBeyondHistory });
   }
 
   async history(
@@ -99,7 +88,7 @@ export class MetadataService {
     sandboxId: SandboxId,
     query: QueryOf<typeof routes.listMetadataHistory>,
   ): Promise<ResultOf<typeof routes.listMetadataHistory>> {
-    await this.#records.get(caller, sandboxId);
+    await this.#parts.records.get(caller, sandboxId);
     const before = query.cursor === undefined ? {} : { before: parseNumberCursor(query.cursor) };
     const found = await this.#context.store.read((tables) =>
       tables.history.list({ sandboxId, limit: query.limit + 1, ...before }),
@@ -124,13 +113,13 @@ export class MetadataService {
     work: Work<Result>,
   ): Promise<Result> {
     const { sandboxId, conditions, kind, body } = asked;
-    return this.#mutations.run({
+    return this.#parts.mutations.run({
       caller,
       kind,
       conditions,
       request: { sandboxId, body },
       effect: (operation) =>
-        this.#gate.pass(sandboxId, conditions, async () => work.view(await work.effect(operation))),
+        this.#parts.gate.pass(sandboxId, conditions, async () => work.view(await work.effect(operation))),
       resume: (operation) => this.#resume({ caller, sandboxId, operation }, work),
     });
   }
@@ -141,7 +130,7 @@ export class MetadataService {
     work: Work<Result>,
   ): Promise<Result> {
     const { caller, sandboxId, operation } = asked;
-    await this.#records.get(caller, sandboxId);
+    await this.#parts.records.get(caller, sandboxId);
     const limit = this.#context.settings.historyKept;
     // Entering the lane settles what is in doubt, so that the history is complete.
     const known = await this.#context.lanes.run(sandboxId, () =>
@@ -149,7 +138,7 @@ export class MetadataService {
     );
     const made = known.find((change) => change.operationId === operation.id);
     if (made === undefined) return await this.#again(work, operation);
-    const record = await this.#records.get(caller, sandboxId);
+    const record = await this.#parts.records.get(caller, sandboxId);
     if (made.metadataVersion === record.metadataVersion) return await work.view(record);
     const details = { operationId: operation.id, metadataVersion: made.metadataVersion };
     const message = 'The change took effect and was followed by others before it could be answered.';
@@ -178,13 +167,13 @@ export class MetadataService {
     update: Update,
   ): Promise<SandboxRecord> {
     const { caller, sandboxId, conditions, operation } = asked;
-    await this.#records.get(caller, sandboxId);
+    await this.#parts.records.get(caller, sandboxId);
     return await this.#context.lanes.run(sandboxId, async (lane) => {
-      const record = await this.#records.get(caller, sandboxId);
+      const record = await this.#parts.records.get(caller, sandboxId);
       checkGeneration(record, conditions);
       asked.versioned(record);
       if (record.state.kind !== 'running' && record.state.kind !== 'paused') throw notRunning(record);
-      await this.#records.checkLease(record, conditions);
+      await this.#parts.records.checkLease(record, conditions);
       if (update.expectMetadata !== undefined) checkExpected(record.metadata, update.expectMetadata);
       const merge = mergeMetadata(record.metadata, update.metadata ?? {});
       const isMetadataChanged = Object.keys(merge.changes).length > 0;
@@ -205,7 +194,7 @@ export class MetadataService {
       const events: PendingEvent[] = [
         { kind: 'sandbox.updated', data: { by: caller.keyId, ...(isMetadataChanged && { changes: merge.changes }) } },
       ];
-      return await this.#records.change(lane, record, {
+      return await this.#parts.records.change(lane, record, {
         ...(isMetadataChanged && { metadata: merge.metadata }),
         ...(isDeadlineChanged && deadlineOf(record, update.expiresInMs ?? null, nowMs)),
         ...automatic,

@@ -6,13 +6,14 @@
  *  - Under one key an effect is begun at most once by this run of the server; callers at the same time share it.
  *  - A key that was journalled and not answered was interrupted: it is resumed, or said to be in doubt, never simply done again.
  *  - The key is journalled before the effect begins, unless whoever carries the effect out does so once for its subject, and the subject
- *    follows from the key: then both go on at the same time, and the answer waits for both.
+ *    follows from the key: then both go on at the same time, and the answer waits for both. Such a key and its answer are written and not
+ *    synced: a loss of power that takes them leaves the effect known by its subject, or has ended the life that the subject names.
  *  - A refusal that promises that nothing was changed, and that may pass later, frees the key; not when it was interrupted
  *    before: the promise is about this attempt, and an earlier one may have taken effect.
  */
 import { createHash } from 'node:crypto';
 import { type Conditions, isErrorCode, newId, type OperationId, PlatformError } from '../protocol/index.ts';
-import type { OperationRecord, Readers } from '../store/index.ts';
+import type { OperationRecord, Readers, Tables } from '../store/index.ts';
 import type { Caller } from './caller.ts';
 import type { ControlContext } from './context.ts';
 
@@ -106,12 +107,12 @@ export class Mutations {
       result = await work(operation);
     } catch (error) {
       await journalled;
-      await this.#settleRefusal(admission, error);
+      await this.#settleRefusal(mutation, admission, error);
       throw error;
     }
     await journalled;
     await this.#context.faults.hit('before-store-answer');
-    await this.#finish(operation.id, {
+    await this.#finish(mutation, operation.id, {
       ok: true,
       result: mutation.keep === undefined ? result : mutation.keep(result),
     });
@@ -124,7 +125,7 @@ export class Mutations {
     if (subjectId === undefined || (await this.#isKnown(mutation, named)))
       return await this.#admitFirst(mutation, named);
     const record = this.#recordOf(mutation, named, subjectId);
-    const journalled = this.#context.store.transact((tables) => tables.operations.insert(record));
+    const journalled = this.#journal(mutation, (tables) => tables.operations.insert(record));
     return { kind: 'fresh', operation: record, journalled };
   }
 
@@ -158,6 +159,12 @@ export class Mutations {
     });
   }
 
+  /** What is exact by its subject is so without the journal, which then need not outlive the machine. */
+  #journal<Result>(mutation: Mutation<Result>, work: (tables: Tables) => Promise<void>): Promise<void> {
+    const durability = mutation.exactSubject === undefined ? 'synced' : 'written';
+    return this.#context.store.transact(work, { durability });
+  }
+
   #recordOf<Result>(mutation: Mutation<Result>, named: Named, subjectId: string | null): OperationRecord {
     const { clock, random, serverRun } = this.#context;
     return {
@@ -184,32 +191,32 @@ export class Mutations {
     await this.#context.faults.hit('after-journal-operation');
   }
 
-  async #settleRefusal(admission: Admission, error: unknown): Promise<void> {
+  async #settleRefusal<Result>(mutation: Mutation<Result>, admission: Admission, error: unknown): Promise<void> {
     const { id } = admission.operation;
     if (!(error instanceof PlatformError) || error.retry === 'unknown' || error.code === 'internal') return;
     // Known by its subject alone: the key was journalled for this request, and is another's.
     const isOfAnother = error.code === 'idempotency_key_reused';
     if (error.retry === 'backoff' || isOfAnother) {
-      if (admission.kind === 'fresh') await this.#free(id);
+      if (admission.kind === 'fresh') await this.#free(mutation, id);
       return;
     }
     const { code, message, details } = error;
-    await this.#finish(id, { ok: false, error: { code, message, details } });
+    await this.#finish(mutation, id, { ok: false, error: { code, message, details } });
   }
 
-  async #free(id: OperationId): Promise<void> {
+  async #free<Result>(mutation: Mutation<Result>, id: OperationId): Promise<void> {
     try {
-      await this.#context.store.transact((tables) => tables.operations.remove(id));
+      await this.#journal(mutation, (tables) => tables.operations.remove(id));
     } catch (error) {
       // The refusal stands. The key stays "interrupted": a repeat resumes.
       this.#context.logger.error('an idempotency key could not be freed', { operationId: id, error });
     }
   }
 
-  async #finish(id: OperationId, answer: Answer): Promise<void> {
+  async #finish<Result>(mutation: Mutation<Result>, id: OperationId, answer: Answer): Promise<void> {
     const finished = { id, finishedAtMs: this.#context.clock.nowMs(), answer: JSON.stringify(answer) };
     try {
-      await this.#context.store.transact((tables) => tables.operations.finish(finished));
+      await this.#journal(mutation, (tables) => tables.operations.finish(finished));
     } catch (error) {
       // The effect stands and its caller must hear of it. The key stays "interrupted": a repeat resumes.
       this.#context.logger.error('an answer could not be journalled', { operationId: id, error });

@@ -21,11 +21,10 @@ import {
 } from '../protocol/index.ts';
 import type { ExposureKey, ExposureRecord, SandboxRecord, Tables } from '../store/index.ts';
 import type { Caller } from './caller.ts';
+import type { CallParts } from './change-in-life.ts';
 import type { ControlContext } from './context.ts';
-import type { LeaseGate } from './lease-gate.ts';
-import type { Mutations } from './mutations.ts';
 import { PreviewAdmissions } from './preview-admissions.ts';
-import { appendEvents, checkGeneration, notFound, type SandboxRecords } from './sandbox-records.ts';
+import { appendEvents, notFound } from './sandbox-records.ts';
 
 /** What is exposed, without its addresses, which only the server knows. */
 export type ExposedPort = Omit<ExposureView, 'url' | 'pathUrl'>;
@@ -53,23 +52,18 @@ type Change = (
 
 export class Ports {
   readonly #context: ControlContext;
-  readonly #records: SandboxRecords;
-  readonly #mutations: Mutations;
-  readonly #gate: LeaseGate;
+  readonly #parts: CallParts;
   readonly #admissions = new PreviewAdmissions();
   /** How many exposures this process has taken back. */
   #revocations = 0;
 
-  constructor(context: ControlContext, parts: { records: SandboxRecords; mutations: Mutations; gate: LeaseGate }) {
+  constructor(context: ControlContext, parts: CallParts) {
     this.#context = context;
-    this.#records = parts.records;
-    this.#mutations = parts.mutations;
-    this.#gate = parts.gate;
+    this.#parts = parts;
   }
 
   async list(caller: Caller, sandboxId: SandboxId, conditions: Conditions) {
-    const record = await this.#records.get(caller, sandboxId);
-    checkGeneration(record, conditions);
+    const record = await this.#parts.records.inLife(caller, sandboxId, conditions);
     const exposed = await this.#context.store.read((tables) => tables.exposures.list(sandboxId));
     return { listening: await this.#listening(record), exposed: exposed.map(viewOf) };
   }
@@ -81,9 +75,7 @@ export class Ports {
 
   /** A connection for a caller of the API, to any port, exposed or not. */
   async open(caller: Caller, key: ExposureKey, conditions: Conditions, signal: AbortSignal): Promise<ByteConnection> {
-    const record = await this.#records.get(caller, key.sandboxId);
-    checkGeneration(record, conditions);
-    return await this.#open(await this.#records.running(record, conditions), key.port, signal);
+    return await this.#open(await this.#parts.records.runningIn(caller, key.sandboxId, conditions), key.port, signal);
   }
 
   async expose(
@@ -143,7 +135,7 @@ export class Ports {
       const found = await this.#lookUp(key);
       checkToken(found.exposure, token);
       if (found.sandbox !== undefined && found.sandbox.state.kind !== 'running') {
-        await this.#records.running(found.sandbox, {});
+        await this.#parts.records.running(found.sandbox, {});
         continue;
       }
       // What was read before a revocation must let nobody in after it: it would be told of none. From here to the entry nothing is awaited.
@@ -180,15 +172,15 @@ export class Ports {
     change: Change,
   ): Promise<ExposureRecord | null> {
     const { caller, key, conditions, body } = asked;
-    return await this.#mutations.run({
+    return await this.#parts.mutations.run({
       caller,
       kind,
       conditions,
       request: { key, body },
       effect: () =>
-        this.#gate.pass(key.sandboxId, conditions, async () => {
-          const record = await this.#records.get(caller, key.sandboxId);
-          await this.#records.check(record, conditions);
+        this.#parts.gate.pass(key.sandboxId, conditions, async () => {
+          const record = await this.#parts.records.get(caller, key.sandboxId);
+          await this.#parts.records.check(record, conditions);
           return await this.#commit(caller, key, change);
         }),
     });

@@ -7,8 +7,8 @@ import { createHash } from 'node:crypto';
 import {
   type BodyOf,
   type Conditions,
+  type FollowProcessOrder,
   isId,
-  type LifeOrder,
   newId,
   PlatformError,
   type PortReport,
@@ -25,10 +25,10 @@ import {
 import type { SandboxRecord } from '../store/index.ts';
 import { Ahead } from './ahead.ts';
 import type { Caller } from './caller.ts';
+import { type CallParts, type ChangeOrder, changeInLife, lifeOrderOf } from './change-in-life.ts';
 import type { ControlContext } from './context.ts';
 import { bytesOf, checkCommand } from './execution.ts';
-import type { LeaseGate } from './lease-gate.ts';
-import type { Mutations, Operation } from './mutations.ts';
+import type { Operation } from './mutations.ts';
 import {
   type FollowedItem,
   followedItemOf,
@@ -40,7 +40,7 @@ import {
   writeOutputCursor,
 } from './process-views.ts';
 import { checkEnvironment } from './sandbox-creation.ts';
-import { checkGeneration, lifeIn, lifeOf, type SandboxRecords } from './sandbox-records.ts';
+import { lifeIn, lifeOf } from './sandbox-records.ts';
 
 type Routes = typeof routes;
 type StartBody = BodyOf<Routes['startProcess']>;
@@ -54,15 +54,11 @@ export interface ProcessAddress {
 
 export class Processes {
   readonly #context: ControlContext;
-  readonly #records: SandboxRecords;
-  readonly #mutations: Mutations;
-  readonly #gate: LeaseGate;
+  readonly #parts: CallParts;
 
-  constructor(context: ControlContext, parts: { records: SandboxRecords; mutations: Mutations; gate: LeaseGate }) {
+  constructor(context: ControlContext, parts: CallParts) {
     this.#context = context;
-    this.#records = parts.records;
-    this.#mutations = parts.mutations;
-    this.#gate = parts.gate;
+    this.#parts = parts;
   }
 
   async start(caller: Caller, sandboxId: SandboxId, conditions: Conditions, body: StartBody): Promise<ProcessView> {
@@ -77,15 +73,15 @@ export class Processes {
     body: StartBody,
     signal: AbortSignal,
   ): AsyncGenerator<StartedItem, void> {
-    const follow = ({ id: process, generation }: ProcessView) =>
-      new Ahead(this.follow(caller, { sandboxId, process }, { generation }, {}, signal));
     let items: Ahead<FollowedItem> | undefined;
     try {
-      // Its output is waited for while the answer is journalled.
-      const process = await this.#begin({ caller, sandboxId, conditions, body }, (started) => {
-        items = follow(started);
+      // Its output is waited for while the answer is journalled. Whoever may start it may read it.
+      const process = await this.#begin({ caller, sandboxId, conditions, body }, ({ id, generation }, nodeId) => {
+        const order = { sandboxId, generation, process: id, cursor: 0, live: true };
+        items = new Ahead(this.#followed(nodeId, id, order, signal));
       });
-      items ??= follow(process);
+      const { id, generation } = process;
+      items ??= new Ahead(this.follow(caller, { sandboxId, process: id }, { generation }, {}, signal));
       yield { kind: 'process', process, position: 0, cursor: writeOutputCursor(process.id, 0) };
       yield* items.rest();
     } finally {
@@ -94,12 +90,15 @@ export class Processes {
   }
 
   /** `onStarted` hears of a process that runs before its start is journalled as answered; of one that is answered from the journal it does not. */
-  async #begin(asked: Asked, onStarted: (process: ProcessView) => void): Promise<ProcessView> {
+  async #begin(
+    asked: Asked,
+    onStarted: (process: ProcessView, nodeId: SandboxRecord['nodeId']) => void,
+  ): Promise<ProcessView> {
     const { caller, sandboxId, conditions, body } = asked;
     checkCommand(body.command);
     checkEnvironment(body.env ?? {});
     const { generation } = conditions;
-    return await this.#mutations.run({
+    return await this.#parts.mutations.run({
       caller,
       kind: 'startProcess',
       conditions,
@@ -115,31 +114,33 @@ export class Processes {
           `${lifeOf({ id: sandboxId, generation })} ${processOfKey({ teamId: caller.teamId, key, sandboxId, generation })}`,
       }),
       effect: (operation) =>
-        this.#gate.pass(sandboxId, conditions, async () => {
-          const started = await this.#start(asked, operation);
-          onStarted(started);
-          return started;
+        this.#parts.gate.pass(sandboxId, conditions, async () => {
+          const { process, nodeId } = await this.#start(asked, operation);
+          onStarted(process, nodeId);
+          return process;
         }),
       resume: (operation) => this.#resumeStart(asked, operation),
     });
   }
 
-  async #start(asked: Asked, operation: Operation): Promise<ProcessView> {
+  async #start(asked: Asked, operation: Operation) {
     const { caller, sandboxId, conditions, body } = asked;
-    const record = await this.#running(caller, sandboxId, conditions);
+    const record = await this.#parts.records.openTo(caller, sandboxId, conditions);
     const processId = processIn(operation) ?? newId('process', this.#context.random);
     const order = startOrderOf(record, conditions, { body, processId, request: operation.fingerprint });
     await this.#context.faults.hit('before-process-on-node');
     const started = await this.#context.nodes.call(record.nodeId, (node) => node.startProcess(order));
     await this.#context.faults.hit('after-process-on-node');
-    return processViewOf(started, sandboxId);
+    return { process: processViewOf(started, sandboxId), nodeId: record.nodeId };
   }
 
   /** The node answers a start that it knows with the process it made; what may have run in a life that is over is not run again. */
   async #resumeStart(asked: Asked, operation: Operation): Promise<ProcessView> {
-    const record = await this.#records.find(asked.sandboxId);
+    const record = await this.#parts.records.find(asked.sandboxId);
     const isThere = record?.teamId === asked.caller.teamId && record.state.kind === 'running';
-    if (isThere && operation.subjectId?.startsWith(`${lifeOf(record)} `)) return await this.#start(asked, operation);
+    if (isThere && operation.subjectId?.startsWith(`${lifeOf(record)} `)) {
+      return (await this.#start(asked, operation)).process;
+    }
     const details = { operationId: operation.id, processId: processIn(operation) ?? null };
     const message = 'The process may have been started in a life that is over; it is not started again.';
     throw new PlatformError('operation_in_doubt', message, { details });
@@ -152,7 +153,7 @@ export class Processes {
   }
 
   async list(caller: Caller, sandboxId: SandboxId, conditions: Conditions, query: QueryOf<Routes['listProcesses']>) {
-    const record = await this.#inLife(caller, sandboxId, conditions);
+    const record = await this.#parts.records.inLife(caller, sandboxId, conditions);
     const { sessionId = null, cursor: after = null, limit } = query;
     const order = { ...lifeOrderOf(record), sessionId, after, limit };
     const page = await this.#context.nodes.call(record.nodeId, (node) => node.listProcesses(order));
@@ -194,9 +195,7 @@ export class Processes {
   ): AsyncGenerator<FollowedItem, void> {
     const { processId, nodeId, order } = await this.#known(caller, address, conditions);
     const cursor = query.cursor === undefined ? 0 : parseOutputCursor(processId, query.cursor);
-    for await (const item of this.#follow(nodeId, { ...order, cursor, live: true }, signal)) {
-      yield followedItemOf(item, processId);
-    }
+    yield* this.#followed(nodeId, processId, { ...order, cursor, live: true }, signal);
   }
 
   async writeStdin(
@@ -271,14 +270,13 @@ export class Processes {
     query: QueryOf<Routes['probePort']>,
     signal: AbortSignal,
   ): Promise<PortReport> {
-    const record = await this.#records.running(await this.#inLife(caller, params.sandboxId, conditions), conditions);
+    const record = await this.#parts.records.runningIn(caller, params.sandboxId, conditions);
     const family = query.family === undefined ? null : query.family === '4' ? 4 : 6;
     const { timeoutMs, path: httpPath = null } = query;
     const order = { ...lifeOrderOf(record), port: params.port, family, httpPath, timeoutMs } as const;
     return await this.#context.nodes.call(record.nodeId, (node) => node.probePort(order, signal));
   }
 
-  /** What changes a process: under the caller's key, for the life it names, with the lease it needs. */
   #change<Result>(
     kind: string,
     asked: {
@@ -287,39 +285,16 @@ export class Processes {
       readonly conditions: Conditions;
       readonly body: unknown;
     },
-    effect: (record: SandboxRecord, order: ChangeOrder) => Promise<Result>,
+    effect: (record: SandboxRecord, order: ChangeOrder & { readonly process: string }) => Promise<Result>,
   ): Promise<Result> {
     const { caller, address, conditions, body } = asked;
     const { sandboxId, process } = address;
-    return this.#mutations.run({
-      caller,
-      kind,
-      conditions,
-      request: { address, body },
-      about: (tables) => lifeIn(tables, sandboxId),
-      effect: () =>
-        this.#gate.pass(sandboxId, conditions, async () => {
-          const record = await this.#running(caller, sandboxId, conditions);
-          return await effect(record, { ...lifeOrderOf(record), process, leaseToken: conditions.leaseToken ?? null });
-        }),
-    });
-  }
-
-  async #running(caller: Caller, sandboxId: SandboxId, conditions: Conditions): Promise<SandboxRecord> {
-    const record = await this.#records.running(await this.#inLife(caller, sandboxId, conditions), conditions);
-    await this.#records.checkLease(record, conditions);
-    return record;
-  }
-
-  /** Of an earlier life nothing is found: whoever names one hears that, and not that there is no such process. */
-  async #inLife(caller: Caller, sandboxId: SandboxId, conditions: Conditions): Promise<SandboxRecord> {
-    const record = await this.#records.get(caller, sandboxId);
-    checkGeneration(record, conditions);
-    return record;
+    const change = { caller, sandboxId, conditions, kind, request: { address, body } };
+    return changeInLife(this.#parts, change, (record, order) => effect(record, { ...order, process }));
   }
 
   async #order(caller: Caller, address: ProcessAddress, conditions: Conditions) {
-    const record = await this.#inLife(caller, address.sandboxId, conditions);
+    const record = await this.#parts.records.inLife(caller, address.sandboxId, conditions);
     return { nodeId: record.nodeId, order: { ...lifeOrderOf(record), process: address.process } };
   }
 
@@ -331,9 +306,18 @@ export class Processes {
     return { nodeId, processId, order: { ...order, process: processId as string } };
   }
 
+  async *#followed(
+    nodeId: SandboxRecord['nodeId'],
+    processId: ProcessId,
+    order: FollowProcessOrder,
+    signal: AbortSignal,
+  ): AsyncGenerator<FollowedItem, void> {
+    for await (const item of this.#follow(nodeId, order, signal)) yield followedItemOf(item, processId);
+  }
+
   async *#follow(
     nodeId: SandboxRecord['nodeId'],
-    order: LifeOrder & { readonly process: string; readonly cursor: number; readonly live: boolean },
+    order: FollowProcessOrder,
     signal: AbortSignal,
   ): AsyncGenerator<ProcessItem, void> {
     const items = await this.#context.nodes.call(nodeId, async (node) => node.followProcess(order, signal));
@@ -346,15 +330,6 @@ interface Asked {
   readonly sandboxId: SandboxId;
   readonly conditions: Conditions;
   readonly body: StartBody;
-}
-
-interface ChangeOrder extends LifeOrder {
-  readonly process: string;
-  readonly leaseToken: number | null;
-}
-
-function lifeOrderOf(record: SandboxRecord): LifeOrder {
-  return { sandboxId: record.id, generation: record.generation };
 }
 
 /** The process that a start under this key is, in this life: the same for every repeat, also when nothing else of it was kept. */

@@ -180,6 +180,25 @@ export class SandboxRecords {
     return woken;
   }
 
+  /** The record of the life that is meant: of an earlier one nothing is found, and whoever names one hears that. */
+  async inLife(caller: Caller, sandboxId: SandboxId, conditions: Conditions): Promise<SandboxRecord> {
+    const record = await this.get(caller, sandboxId);
+    checkGeneration(record, conditions);
+    return record;
+  }
+
+  /** The record of the life that is meant, running. */
+  async runningIn(caller: Caller, sandboxId: SandboxId, conditions: Conditions): Promise<SandboxRecord> {
+    return await this.running(await this.inLife(caller, sandboxId, conditions), conditions);
+  }
+
+  /** The same, for whoever changes something in it: without the lease that somebody holds it is refused. */
+  async openTo(caller: Caller, sandboxId: SandboxId, conditions: Conditions): Promise<SandboxRecord> {
+    const record = await this.runningIn(caller, sandboxId, conditions);
+    await this.checkLease(record, conditions);
+    return record;
+  }
+
   async view(record: SandboxRecord): Promise<SandboxView> {
     const lease = record.leaseHeld ? await this.#context.store.read((tables) => findLease(tables, record)) : undefined;
     return this.viewWith(record, lease);

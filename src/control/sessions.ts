@@ -21,13 +21,13 @@ import {
 } from '../protocol/index.ts';
 import type { SandboxRecord } from '../store/index.ts';
 import type { Caller } from './caller.ts';
+import type { CallParts } from './change-in-life.ts';
 import type { ControlContext } from './context.ts';
 import { bytesOf, checkCommand, execInDoubt, execResultOf, keepOutput } from './execution.ts';
-import type { LeaseGate } from './lease-gate.ts';
-import type { Mutation, Mutations, Operation } from './mutations.ts';
+import type { Mutation, Operation } from './mutations.ts';
 import { processViewOf } from './process-views.ts';
 import { checkEnvironment } from './sandbox-creation.ts';
-import { checkGeneration, lifeIn, lifeOf, type SandboxRecords } from './sandbox-records.ts';
+import { lifeIn, lifeOf } from './sandbox-records.ts';
 import { sessionEndViewOf, sessionViewOf } from './session-views.ts';
 
 type Routes = typeof routes;
@@ -58,15 +58,11 @@ interface Change<Result> extends Asked {
 
 export class Sessions {
   readonly #context: ControlContext;
-  readonly #records: SandboxRecords;
-  readonly #mutations: Mutations;
-  readonly #gate: LeaseGate;
+  readonly #parts: CallParts;
 
-  constructor(context: ControlContext, parts: { records: SandboxRecords; mutations: Mutations; gate: LeaseGate }) {
+  constructor(context: ControlContext, parts: CallParts) {
     this.#context = context;
-    this.#records = parts.records;
-    this.#mutations = parts.mutations;
-    this.#gate = parts.gate;
+    this.#parts = parts;
   }
 
   async create(
@@ -94,14 +90,14 @@ export class Sessions {
   }
 
   async list(caller: Caller, sandboxId: SandboxId): Promise<ResultOf<Routes['listSessions']>> {
-    const record = await this.#records.get(caller, sandboxId);
+    const record = await this.#parts.records.get(caller, sandboxId);
     const found = await this.#context.nodes.call(record.nodeId, (node) => node.listSessions(orderOf(record)));
     return { items: found.map((session) => sessionViewOf(session, sandboxId)) };
   }
 
   async get(caller: Caller, address: SessionAddress): Promise<SessionView> {
     const { sandboxId, session } = address;
-    const record = await this.#records.get(caller, sandboxId);
+    const record = await this.#parts.records.get(caller, sandboxId);
     const order = { ...orderOf(record), session };
     return sessionViewOf(await this.#context.nodes.call(record.nodeId, (node) => node.getSession(order)), sandboxId);
   }
@@ -234,14 +230,11 @@ export class Sessions {
   #change<Result>(change: Change<Result>): Promise<Result> {
     const { caller, sandboxId, conditions, kind, makes } = change;
     const effect = (operation: Operation) =>
-      this.#gate.pass(sandboxId, conditions, async () => {
-        const found = await this.#records.get(caller, sandboxId);
-        checkGeneration(found, conditions);
-        const record = await this.#records.running(found, conditions);
-        await this.#records.checkLease(record, conditions);
+      this.#parts.gate.pass(sandboxId, conditions, async () => {
+        const record = await this.#parts.records.openTo(caller, sandboxId, conditions);
         return await change.effect(record, operation);
       });
-    return this.#mutations.run<Result>({
+    return this.#parts.mutations.run<Result>({
       ...{ caller, kind, conditions, request: { sandboxId, request: change.request } },
       about: async (tables) => {
         const life = await lifeIn(tables, sandboxId);
@@ -249,7 +242,7 @@ export class Sessions {
       },
       effect,
       resume: async (operation) => {
-        const record = await this.#records.find(sandboxId);
+        const record = await this.#parts.records.find(sandboxId);
         const isThere = record?.teamId === caller.teamId && record.state.kind === 'running';
         if (!isThere || !isOfLife(operation, lifeOf(record))) throw execInDoubt(operation, 'unknown', null);
         if (change.resume === undefined) return await effect(operation);

@@ -6,7 +6,6 @@ import {
   type BodyOf,
   type Conditions,
   isId,
-  type LifeOrder,
   newId,
   PlatformError,
   type QueryOf,
@@ -20,13 +19,13 @@ import {
 } from '../protocol/index.ts';
 import type { SandboxRecord } from '../store/index.ts';
 import type { Caller } from './caller.ts';
+import { type CallParts, type ChangeOrder, changeInLife, lifeOrderOf } from './change-in-life.ts';
 import type { ControlContext } from './context.ts';
 import { checkCommand } from './execution.ts';
-import type { LeaseGate } from './lease-gate.ts';
-import type { Mutations, Operation } from './mutations.ts';
+import type { Operation } from './mutations.ts';
 import { exitViewOf, parseSignal } from './process-views.ts';
 import { checkEnvironment } from './sandbox-creation.ts';
-import { checkGeneration, lifeIn, lifeOf, type SandboxRecords } from './sandbox-records.ts';
+import { lifeIn, lifeOf } from './sandbox-records.ts';
 import { parsePlace, terminalViewOf, writePlace } from './terminal-views.ts';
 
 type Routes = typeof routes;
@@ -59,15 +58,11 @@ export interface Attachment {
 
 export class Terminals {
   readonly #context: ControlContext;
-  readonly #records: SandboxRecords;
-  readonly #mutations: Mutations;
-  readonly #gate: LeaseGate;
+  readonly #parts: CallParts;
 
-  constructor(context: ControlContext, parts: { records: SandboxRecords; mutations: Mutations; gate: LeaseGate }) {
+  constructor(context: ControlContext, parts: CallParts) {
     this.#context = context;
-    this.#records = parts.records;
-    this.#mutations = parts.mutations;
-    this.#gate = parts.gate;
+    this.#parts = parts;
   }
 
   async open(
@@ -83,7 +78,7 @@ export class Terminals {
       return { view: await this.get(caller, { sandboxId, terminal: body.id }), created: false };
     }
     const asked = { caller, sandboxId, conditions, body };
-    return await this.#mutations.run({
+    return await this.#parts.mutations.run({
       caller,
       kind: 'openTerminal',
       conditions,
@@ -93,14 +88,14 @@ export class Terminals {
         const life = await lifeIn(tables, sandboxId);
         return life === null ? null : `${life} ${newId('terminal', this.#context.random)}`;
       },
-      effect: (operation) => this.#gate.pass(sandboxId, conditions, () => this.#open(asked, operation)),
+      effect: (operation) => this.#parts.gate.pass(sandboxId, conditions, () => this.#open(asked, operation)),
       resume: (operation) => this.#resumeOpen(asked, operation),
     });
   }
 
   async #open(asked: Asked, operation: Operation) {
     const { caller, sandboxId, conditions, body } = asked;
-    const record = await this.#running(caller, sandboxId, conditions);
+    const record = await this.#parts.records.openTo(caller, sandboxId, conditions);
     const order = {
       ...lifeOrderOf(record),
       terminalId: terminalIn(operation) ?? newId('terminal', this.#context.random),
@@ -122,7 +117,7 @@ export class Terminals {
 
   /** The node answers an open that it knows with the terminal it made; what may have run in a life that is over is not run again. */
   async #resumeOpen(asked: Asked, operation: Operation) {
-    const record = await this.#records.find(asked.sandboxId);
+    const record = await this.#parts.records.find(asked.sandboxId);
     const isThere = record?.teamId === asked.caller.teamId && record.state.kind === 'running';
     if (isThere && operation.subjectId?.startsWith(`${lifeOf(record)} `)) return await this.#open(asked, operation);
     const details = { operationId: operation.id, terminalId: terminalIn(operation) ?? null };
@@ -131,14 +126,14 @@ export class Terminals {
   }
 
   async get(caller: Caller, { sandboxId, terminal }: TerminalAddress): Promise<TerminalView> {
-    const record = await this.#records.get(caller, sandboxId);
+    const record = await this.#parts.records.get(caller, sandboxId);
     const order = { ...lifeOrderOf(record), terminal };
     const found = await this.#context.nodes.call(record.nodeId, (node) => node.terminals.get(order));
     return terminalViewOf(found, sandboxId);
   }
 
   async list(caller: Caller, sandboxId: SandboxId): Promise<{ items: TerminalView[] }> {
-    const record = await this.#records.get(caller, sandboxId);
+    const record = await this.#parts.records.get(caller, sandboxId);
     const found = await this.#context.nodes.call(record.nodeId, (node) => node.terminals.list(lifeOrderOf(record)));
     return { items: found.map((terminal) => terminalViewOf(terminal, sandboxId)) };
   }
@@ -159,7 +154,7 @@ export class Terminals {
   /** What is typed, for whoever is not attached. Calls that are made one after another arrive in that order. */
   async write(caller: Caller, address: TerminalAddress, conditions: Conditions, bytes: Uint8Array): Promise<void> {
     const { sandboxId, terminal } = address;
-    const record = await this.#running(caller, sandboxId, conditions);
+    const record = await this.#parts.records.openTo(caller, sandboxId, conditions);
     const order = { ...lifeOrderOf(record), terminal, leaseToken: conditions.leaseToken ?? null, bytes };
     await this.#context.nodes.call(record.nodeId, (node) => node.terminals.write(order));
   }
@@ -200,8 +195,7 @@ export class Terminals {
     signal: AbortSignal,
   ): Promise<Attachment> {
     const { sandboxId } = address;
-    const record = await this.#records.get(caller, sandboxId);
-    checkGeneration(record, conditions);
+    const record = await this.#parts.records.inLife(caller, sandboxId, conditions);
     const { nodes } = this.#context;
     const { nodeId } = record;
     const life = lifeOrderOf(record);
@@ -226,7 +220,6 @@ export class Terminals {
     };
   }
 
-  /** What changes a terminal: under the caller's key, for the life it names, with the lease it needs. */
   #change<Result>(
     kind: string,
     asked: {
@@ -235,30 +228,12 @@ export class Terminals {
       readonly conditions: Conditions;
       readonly body: unknown;
     },
-    effect: (record: SandboxRecord, order: ChangeOrder) => Promise<Result>,
+    effect: (record: SandboxRecord, order: ChangeOrder & { readonly terminal: string }) => Promise<Result>,
   ): Promise<Result> {
     const { caller, address, conditions, body } = asked;
     const { sandboxId, terminal } = address;
-    return this.#mutations.run({
-      caller,
-      kind,
-      conditions,
-      request: { address, body },
-      about: (tables) => lifeIn(tables, sandboxId),
-      effect: () =>
-        this.#gate.pass(sandboxId, conditions, async () => {
-          const record = await this.#running(caller, sandboxId, conditions);
-          return await effect(record, { ...lifeOrderOf(record), terminal, leaseToken: conditions.leaseToken ?? null });
-        }),
-    });
-  }
-
-  async #running(caller: Caller, sandboxId: SandboxId, conditions: Conditions): Promise<SandboxRecord> {
-    const found = await this.#records.get(caller, sandboxId);
-    checkGeneration(found, conditions);
-    const record = await this.#records.running(found, conditions);
-    await this.#records.checkLease(record, conditions);
-    return record;
+    const change = { caller, sandboxId, conditions, kind, request: { address, body } };
+    return changeInLife(this.#parts, change, (record, order) => effect(record, { ...order, terminal }));
   }
 }
 
@@ -267,11 +242,6 @@ interface Asked {
   readonly sandboxId: SandboxId;
   readonly conditions: Conditions;
   readonly body: OpenBody;
-}
-
-interface ChangeOrder extends LifeOrder {
-  readonly terminal: string;
-  readonly leaseToken: number | null;
 }
 
 async function* attachedItems(
@@ -285,10 +255,6 @@ async function* attachedItems(
       yield { ...rest, cursor: writePlace(terminalId, place) };
     }
   }
-}
-
-function lifeOrderOf(record: SandboxRecord): LifeOrder {
-  return { sandboxId: record.id, generation: record.generation };
 }
 
 function terminalIn(operation: Operation): TerminalId | undefined {

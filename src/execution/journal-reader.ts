@@ -13,12 +13,18 @@ import { join } from 'node:path';
 import { promisify } from 'node:util';
 import { MalformedFrame } from '../base/index.ts';
 import { PlatformError } from '../protocol/index.ts';
-import { type JournalRecord, parseRecord, recordHeaderBytes, recordLength } from './journal-format.ts';
+import {
+  type JournalRecord,
+  parseRecord,
+  payloadLimitBytes,
+  recordHeaderBytes,
+  recordLength,
+} from './journal-format.ts';
 
-/** Read at once: whole records of at most this much. */
-const readBytes = 256 * 1024;
-/** Of what was just added: room for the longest record. */
-const tailBytes = 128 * 1024;
+/** Read at once: four records, where they are as long as can be. */
+const readBytes = 4 * (recordHeaderBytes + payloadLimitBytes);
+/** From this on a read keeps its memory to itself; what is shorter is copied out of it. */
+const largeBytes = payloadLimitBytes;
 /** Init makes segments of at most 1 MiB; more than this is not one. */
 const segmentLimitBytes = 2 * 1024 * 1024;
 /** 4 GiB in segments of 1 MiB, and some that are being replaced. */
@@ -151,7 +157,7 @@ export class JournalReader {
     if (file === undefined) return undefined;
     // Whether another one follows shows when this one has no more.
     this.#current = { start: cursor, file, isNewest: true };
-    return this.#tail(this.#readNow(file, 0), cursor);
+    return partOf(this.#readNow(file, 0), cursor);
   }
 
   /** More of the segment that was read last; `undefined` when that is nothing. One that init has removed is still there for who holds it. */
@@ -160,19 +166,17 @@ export class JournalReader {
     const { start, file, isNewest } = this.#current;
     const position = cursor - start;
     if (position < 0 || position >= segmentLimitBytes) return undefined;
-    if (isNewest) return this.#tail(this.#readNow(file, position), cursor);
-    return partOf(await readAt(file, { position, length: readBytes }), cursor, readBytes);
-  }
-
-  #tail(bytes: Buffer, cursor: number): JournalPart | undefined {
-    return partOf(bytes, cursor, tailBytes);
+    if (isNewest) return partOf(this.#readNow(file, position), cursor);
+    return partOf(await readAt(file, { position, length: readBytes }), cursor);
   }
 
   /** The kernel has what was just written in memory: to hand this to a thread takes many times longer than to do it. */
   #readNow(file: number, position: number): Buffer {
-    this.#room ??= Buffer.allocUnsafe(tailBytes);
-    const count = readSync(file, this.#room, 0, tailBytes, position);
-    return Buffer.from(this.#room.subarray(0, count));
+    const room = this.#room ?? Buffer.allocUnsafeSlow(readBytes);
+    const bytes = room.subarray(0, readSync(file, room, 0, readBytes, position));
+    const isLarge = bytes.byteLength >= largeBytes;
+    this.#room = isLarge ? undefined : room;
+    return isLarge ? bytes : Buffer.from(bytes);
   }
 
   #letGo(): void {
@@ -243,10 +247,10 @@ async function readAt(
   return bytes.subarray(0, bytesRead);
 }
 
-/** `undefined` when there is none; `length`: how much was asked for. */
-function partOf(bytes: Buffer, cursor: number, length: number): JournalPart | undefined {
+/** `undefined` when there is none. */
+function partOf(bytes: Buffer, cursor: number): JournalPart | undefined {
   const part = recordsIn(bytes, cursor);
-  return part.records.length === 0 ? undefined : { removedBytes: 0, ...part, isFull: bytes.byteLength === length };
+  return part.records.length === 0 ? undefined : { removedBytes: 0, ...part, isFull: bytes.byteLength === readBytes };
 }
 
 /** Whole records, the first of which begins at `from`. */

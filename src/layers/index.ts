@@ -16,6 +16,7 @@ export type { DriverKind, ForkKind, Layer, LayerStore, LiveFreeze, Trees, Usage,
 export { defaultPoolSizes, type PoolSizes } from './loop-pool.ts';
 export { type OpenLayerStoreOptions, openLayerStore } from './open-layer-store.ts';
 export { probeStorage, type StorageFinding, type StorageKind } from './probe-storage.ts';
+export { noPrivateHosts, type RemoteRules } from './remote-rules.ts';
 export { AptPackages, type ResolvedPackage, type ResolvedPackages } from './templates/apt-packages.ts';
 export { baseName, baseRecipe } from './templates/base-recipe.ts';
 export { type BuildPlan, debianDefaults, describeStep, type PlanStep } from './templates/build-plan.ts';
@@ -51,7 +52,6 @@ export {
   patchBetween,
   probeGit,
   pushToRemote,
-  type RemoteRules,
   readCommit,
   readCommits,
   releaseHolds,

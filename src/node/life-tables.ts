@@ -1,5 +1,6 @@
 /**
- * The tables of one kind, processes or terminals, of a node's sandboxes. They are opened when they are first asked for and belong to one life.
+ * The tables of one kind, processes, terminals or sessions, of a node's sandboxes. They are opened when they are first asked for and belong to
+ * one life.
  *
  * Invariant: one table a life. Whoever asks while it is being opened shares the opening.
  */
@@ -8,8 +9,6 @@ import type { InitClient } from '../execution/index.ts';
 import type { LifeOrder, SandboxId } from '../protocol/index.ts';
 import type { NodeRecord } from './node-record.ts';
 import { refuseOlderLife } from './order-rules.ts';
-import { hasProcesses, type RunKind } from './process-record.ts';
-import { ProcessTable, type TableOptions } from './process-table.ts';
 
 export interface SandboxHold {
   readonly record: NodeRecord;
@@ -17,7 +16,8 @@ export interface SandboxHold {
   readonly directory: string;
 }
 
-export interface LifeTablesOptions {
+/** What the surfaces of a node's sandboxes work with. */
+export interface SurfaceOptions {
   /** Refuses a sandbox that is not here. */
   readonly get: (sandboxId: SandboxId) => SandboxHold;
   readonly clock: Clock;
@@ -25,53 +25,59 @@ export interface LifeTablesOptions {
   readonly removeTree: (path: string) => Promise<void>;
 }
 
-export interface TableKind extends Pick<TableOptions, 'retention'> {
-  readonly kind: RunKind;
-  /** What is due for what was found. */
-  readonly onOpen: (table: ProcessTable, order: LifeOrder) => void;
+/** Whose life it is: where its records are, and init, or `undefined` when the life is over. */
+export interface TableOwner extends Pick<SandboxHold, 'directory' | 'client'> {
+  readonly sandboxId: SandboxId;
+  readonly generation: number;
 }
 
-export class LifeTables {
-  readonly #options: LifeTablesOptions;
-  readonly #kind: TableKind;
-  readonly #tables = new Map<SandboxId, { readonly generation: number; readonly table: Promise<ProcessTable> }>();
+interface LifeTable {
+  endLife(): Promise<void>;
+  close(): Promise<void>;
+}
 
-  constructor(options: LifeTablesOptions, kind: TableKind) {
+interface LifeTablesOptions<Table extends LifeTable> extends Pick<SurfaceOptions, 'get'> {
+  readonly open: (owner: TableOwner) => Promise<Table>;
+  /** Whether a life left records. */
+  readonly hasRecords: (directory: string) => Promise<boolean>;
+}
+
+export class LifeTables<Table extends LifeTable> {
+  readonly #options: LifeTablesOptions<Table>;
+  readonly #tables = new Map<SandboxId, { readonly generation: number; readonly table: Promise<Table> }>();
+
+  constructor(options: LifeTablesOptions<Table>) {
     this.#options = options;
-    this.#kind = kind;
   }
 
-  get(order: LifeOrder): Promise<ProcessTable> {
-    const { record, client, directory } = this.#options.get(order.sandboxId);
+  get(order: LifeOrder): Promise<Table> {
+    const { sandboxId } = order;
+    const { record, client, directory } = this.#options.get(sandboxId);
     refuseOlderLife(record, order);
     const { generation } = record;
-    const open = this.#tables.get(order.sandboxId);
-    if (open?.generation === generation) return open.table;
-    const { clock, log, removeTree } = this.#options;
-    const { onOpen, ...kind } = this.#kind;
-    const table = this.forget(order.sandboxId).then(async () => {
-      const opened = await ProcessTable.open({ ...kind, directory, generation, client, clock, log, removeTree });
-      onOpen(opened, { sandboxId: order.sandboxId, generation });
-      return opened;
-    });
-    this.#tables.set(order.sandboxId, { generation, table });
+    const known = this.#tables.get(sandboxId);
+    if (known?.generation === generation) return known.table;
+    const table = this.forget(sandboxId).then(() => this.#options.open({ sandboxId, generation, directory, client }));
+    this.#tables.set(sandboxId, { generation, table });
     // One that could not be opened is tried again by the next who asks.
     table.catch(() => {
-      if (this.#tables.get(order.sandboxId)?.table === table) this.#tables.delete(order.sandboxId);
+      if (this.#tables.get(sandboxId)?.table === table) this.#tables.delete(sandboxId);
     });
     return table;
   }
 
   /** Opens the table of a life that left records. */
   async resume(order: LifeOrder): Promise<void> {
-    if (await hasProcesses(this.#options.get(order.sandboxId).directory, this.#kind.kind)) await this.get(order);
+    if (await this.#options.hasRecords(this.#options.get(order.sandboxId).directory)) await this.get(order);
   }
 
+  /** The life is over, and init with it. */
   async lifeEnded(sandboxId: SandboxId): Promise<void> {
     const open = this.#tables.get(sandboxId);
     await (await open?.table.catch(() => undefined))?.endLife();
   }
 
+  /** Another life begins, or the sandbox is deleted. */
   async forget(sandboxId: SandboxId): Promise<void> {
     const open = this.#tables.get(sandboxId);
     this.#tables.delete(sandboxId);

@@ -27,7 +27,7 @@ export interface SandboxNodeOptions {
   readonly capacity?: number;
   /** Which resolvers answer sandboxes' questions for names. */
   readonly resolver?: ResolverOptions;
-  /** Which git remotes workspaces are brought from and sent to, besides those that everybody reaches. */
+  /** Which git remotes and registries are asked, besides those that everybody reaches. */
   readonly remotes?: RemoteRules | undefined;
   readonly workspaceLimits?: Partial<WorkspaceLimits> | undefined;
   readonly log?: Logger;

@@ -36,6 +36,8 @@ const recordSchema = z.strictObject({
   fromCheckpoint: idSchema('checkpoint').nullable(),
   /** What it was made from, as it was then: its name may lead elsewhere since. Absent: the `host` template. */
   template: templateOfRecord.optional(),
+  /** The start command of this life, until it is ready: a node that dies before that finishes it when it starts again. */
+  startOwed: idSchema('process').optional(),
   slot: z.int().nonnegative(),
   bootId: z.string(),
   life: lifeSchema,

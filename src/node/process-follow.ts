@@ -120,6 +120,7 @@ class Hold {
   readonly #entry: ProcessEntry;
   readonly #follower: Follower;
   readonly #timer: NodeJS.Timeout | undefined;
+  readonly #first: NodeJS.Immediate | undefined;
   #at: number;
   #movedAt = performance.now();
   #isAsking = false;
@@ -132,7 +133,8 @@ class Hold {
     const isHeld = holds && order.live && entry.isLive && !table.isOver;
     this.#follower = isHeld ? table.feed.newFollower() : { number: holds ? 0 : watcherNumber };
     if (!isHeld) return;
-    void this.#tell();
+    // Behind the first read: where that finds nothing, the question for more tells it too.
+    this.#first = setImmediate(() => void this.#tell());
     this.#timer = setInterval(() => void this.#tell(), holdMs);
   }
 
@@ -153,6 +155,7 @@ class Hold {
   }
 
   end(): void {
+    clearImmediate(this.#first);
     clearInterval(this.#timer);
   }
 

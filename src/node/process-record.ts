@@ -5,7 +5,7 @@
 import { mkdir, readdir, readFile, rm } from 'node:fs/promises';
 import { join } from 'node:path';
 import { z } from 'zod';
-import { assert, writeSmallFile } from '../base/index.ts';
+import { assert, SmallFiles } from '../base/index.ts';
 import { idSchema, isId, type NodeProcess, type ProcessId, type TerminalId } from '../protocol/index.ts';
 
 const formatVersion = 1;
@@ -63,9 +63,8 @@ export function processesDirectory(sandboxDirectory: string, kind: RunKind = 'pr
   return join(sandboxDirectory, directoryNames[kind]);
 }
 
-function recordPath(sandboxDirectory: string, id: RunId): string {
-  const kind = isId('terminal', id) ? 'terminal' : 'process';
-  return join(processesDirectory(sandboxDirectory, kind), `${id}.json`);
+function recordName(id: RunId): string {
+  return `${id}.json`;
 }
 
 /** Init makes one directory in it for each process. */
@@ -73,13 +72,18 @@ export function journalsDirectory(sandboxDirectory: string): string {
   return join(sandboxDirectory, 'journals');
 }
 
-export function writeProcessRecord(sandboxDirectory: string, record: ProcessRecord): void {
-  const path = recordPath(sandboxDirectory, record.processId);
-  writeSmallFile(path, `${JSON.stringify(record)}\n`, 0o600);
+/** The files of the records of one kind. */
+export function processRecordFiles(sandboxDirectory: string, kind: RunKind = 'process'): SmallFiles {
+  return new SmallFiles(processesDirectory(sandboxDirectory, kind), { mode: 0o600 });
+}
+
+export function writeProcessRecord(files: SmallFiles, record: ProcessRecord): void {
+  files.write(recordName(record.processId), `${JSON.stringify(record)}\n`);
 }
 
 export async function removeProcessRecord(sandboxDirectory: string, processId: RunId): Promise<void> {
-  await rm(recordPath(sandboxDirectory, processId), { force: true });
+  const kind = isId('terminal', processId) ? 'terminal' : 'process';
+  await rm(join(processesDirectory(sandboxDirectory, kind), recordName(processId)), { force: true });
 }
 
 /** Every record that can be read, the oldest first; what cannot be read is of no process and is removed. */
@@ -89,7 +93,7 @@ export async function readProcessRecords(sandboxDirectory: string, kind: RunKind
   const records: ProcessRecord[] = [];
   for (const name of await readdir(directory)) {
     const record = await readOne(join(directory, name));
-    if (record !== undefined && name === `${record.processId}.json`) records.push(record);
+    if (record !== undefined && name === recordName(record.processId)) records.push(record);
     else await rm(join(directory, name), { force: true });
   }
   return records.sort((a, b) => a.sequence - b.sequence);

@@ -2,7 +2,7 @@ import { mkdir, mkdtemp, readdir, rm, symlink, writeFile } from 'node:fs/promise
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, expect, test } from 'vitest';
-import { FakeFeed } from '../../test/support/fake-feed.ts';
+import { FakeFeed, runEntry } from '../../test/support/fake-feed.ts';
 import { journalRecord, segmentName } from '../../test/support/journal-records.ts';
 import { silentLogger } from '../base/index.ts';
 import type { InitClient } from '../execution/index.ts';
@@ -11,6 +11,7 @@ import {
   journalsDirectory,
   type ProcessRecord,
   processesDirectory,
+  processRecordFiles,
   type RunId,
   writeProcessRecord,
 } from './process-record.ts';
@@ -52,7 +53,8 @@ function record(sequence: number, more: Partial<ProcessRecord> = {}): ProcessRec
 }
 
 async function keep(...records: readonly ProcessRecord[]): Promise<void> {
-  for (const one of records) await writeProcessRecord(directory, one);
+  const files = processRecordFiles(directory);
+  for (const one of records) writeProcessRecord(files, one);
 }
 
 async function writeJournalOf(processId: RunId, ...records: readonly Buffer[]): Promise<void> {
@@ -152,6 +154,42 @@ test('when the connection to init is opened again, what is being started is not 
   await startRecorded(table, entry, async () => ({ pid: 9 }));
   expect(entry).toMatchObject({ isStarting: false, record: { pid: 9 } });
   await table.close();
+});
+
+test('a life is over when the ends that were heard of are kept: its directory may go then', async () => {
+  const feed = new FakeFeed();
+  const removal = Promise.withResolvers<void>();
+  const reached = Promise.withResolvers<void>();
+  const errors: unknown[] = [];
+  const removeTree = async () => {
+    reached.resolve();
+    await removal.promise;
+  };
+  const options = {
+    directory,
+    generation: 2,
+    clock,
+    log: { ...silentLogger, error: (...said: unknown[]) => errors.push(said) },
+  };
+  // Nothing that has ended is kept, so that the end is under way until its journal is removed.
+  const none = { ended: 0, endedMs: retention.endedMs, endedBytes: 0 };
+  const running = record(1, { exit: null, treeEndedAtMs: null, output: null });
+  await keep(running);
+  feed.runs = [runEntry(running.processId)];
+  const table = await ProcessTable.open({ ...options, client: feed.client, removeTree, retention: none });
+  const idle = await ProcessTable.open({ ...options, client: new FakeFeed().client, removeTree });
+  feed.tell(runEntry(running.processId, { state: 'ended', endedBootMs: 900 }));
+  await reached.promise;
+  let isOver = false;
+  const ending = table.endLife().then(() => {
+    isOver = true;
+  });
+  // One that waits for nothing is over by then.
+  await idle.endLife();
+  expect(isOver).toBe(false);
+  removal.resolve();
+  await ending;
+  expect(errors).toEqual([]);
 });
 
 test('a full disk is insufficient_storage, and the process is not there', async () => {

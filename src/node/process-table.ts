@@ -7,7 +7,7 @@
  *  - Nothing of another life is here: `open` removes what earlier lives left.
  */
 import { join } from 'node:path';
-import { type Clock, KeyedMutex, type Logger } from '../base/index.ts';
+import { type Clock, KeyedMutex, type Logger, type SmallFiles } from '../base/index.ts';
 import { type ControlConnection, type InitClient, JournalReader, type RunEntry } from '../execution/index.ts';
 import { isId, type OutputRange, PlatformError } from '../protocol/index.ts';
 import { rethrowDiskFull } from './disk-full.ts';
@@ -17,6 +17,7 @@ import {
   journalsDirectory,
   listJournals,
   type ProcessRecord,
+  processRecordFiles,
   type RunId,
   type RunKind,
   readProcessRecords,
@@ -26,6 +27,9 @@ import {
 
 /** Ended processes that are kept, with their output. */
 export const retention = { ended: 500, endedMs: 24 * 3600 * 1000, endedBytes: 1024 ** 3 } as const;
+
+/** How long after a start the file of the next one is made, where the process has not ended by then. */
+const prepareMs = 50;
 
 export interface TableOptions {
   readonly directory: string;
@@ -48,6 +52,8 @@ export class ProcessTable {
   readonly #live = new Map<RunId, ProcessEntry>();
   readonly #ended = new Map<RunId, ProcessEntry>();
   readonly #work = new Set<Promise<void>>();
+  readonly #files: SmallFiles;
+  #prepareTimer: NodeJS.Timeout | undefined;
   /** Guards the file of one record: writers share a temporary name. Rank 4; nothing is taken inside. */
   readonly #fileLock = new KeyedMutex<RunId>({ name: 'process file', rank: 4 });
   readonly #over = new AbortController();
@@ -57,6 +63,7 @@ export class ProcessTable {
   private constructor(options: TableOptions) {
     this.#options = options;
     this.#kind = options.kind ?? 'process';
+    this.#files = processRecordFiles(options.directory, this.#kind);
     this.#retention = options.retention ?? retention;
   }
 
@@ -130,6 +137,7 @@ export class ProcessTable {
       this.#live.delete(processId);
       rethrowDiskFull(error);
     }
+    this.#prepareLater(prepareMs);
     return entry;
   }
 
@@ -147,7 +155,7 @@ export class ProcessTable {
   async save(entry: ProcessEntry): Promise<void> {
     const { processId } = entry.record;
     await this.#fileLock.run(processId, async () => {
-      if (this.find(processId) === entry) writeProcessRecord(this.directory, entry.record);
+      if (this.find(processId) === entry) writeProcessRecord(this.#files, entry.record);
     });
   }
 
@@ -195,15 +203,19 @@ export class ProcessTable {
 
   /** Init is gone: what it wrote last is what is known, and nothing is made up for the rest. */
   async endLife(): Promise<void> {
+    clearTimeout(this.#prepareTimer);
     const feed = this.#feed;
     this.#feed = undefined;
     await feed?.close();
+    // Ends that init told of and that are being kept: whoever ends a life may remove its directory next.
+    await Promise.all(this.#work);
     for (const entry of this.live) await this.#settleFromJournal(entry, { isOver: true });
     this.#over.abort();
   }
 
   async close(): Promise<void> {
     this.#over.abort();
+    clearTimeout(this.#prepareTimer);
     await this.#feed?.close();
     await Promise.all(this.#work);
   }
@@ -275,6 +287,7 @@ export class ProcessTable {
     if (!this.#live.delete(processId)) return;
     this.#ended.set(processId, entry);
     entry.treeEnded(end.atMs, end.output);
+    if (this.#prepareTimer !== undefined) this.#prepareLater(0);
     await this.save(entry);
     await this.trim();
   }
@@ -311,6 +324,16 @@ export class ProcessTable {
     if (treeEndedAtMs === undefined && !options.isOver) return;
     entry.exited(unseenExit(nowMs));
     await this.#moveToEnded(entry, { atMs: treeEndedAtMs ?? nowMs, output });
+  }
+
+  /** The file of the next record is made when nobody waits for this process any more. */
+  #prepareLater(delayMs: number): void {
+    clearTimeout(this.#prepareTimer);
+    if (this.#over.signal.aborted) return;
+    this.#prepareTimer = setTimeout(() => {
+      this.#prepareTimer = undefined;
+      this.#inBackground(this.#files.prepare());
+    }, delayMs).unref();
   }
 
   #inBackground(work: Promise<void>): void {

@@ -13,6 +13,7 @@ import { writeNames, writeNamesInside } from './sandbox-names.ts';
 import type { SandboxStorage } from './sandbox-storage.ts';
 import type { SpareDirectories } from './spare-directories.ts';
 import type { Foundation } from './templates/sandbox-templates.ts';
+import { owingStart } from './templates/start-command.ts';
 
 export interface SandboxMakingParts {
   readonly paths: NodePaths;
@@ -41,14 +42,14 @@ export class SandboxMaking {
     const { layers, usrLayers, template } = foundation;
     const writable = await this.#openWritable(order, foundation);
     const { fromCheckpoint } = order;
-    const record: NodeRecord = {
+    const record = owingStart({
       format: 2,
       ...{ mark, spec, generation, version, settings, slot, fromCheckpoint, writable: writable.id },
       deadlineBootMs: deadlineOf(settings, clock),
       ...{ layers, usrLayers, ...(template !== undefined && { template }) },
       bootId: clock.bootId,
       life: { kind: 'running' },
-    };
+    });
     const directory = paths.unfinished(sandboxId);
     let client: InitClient | undefined;
     try {

@@ -62,7 +62,7 @@ import { SandboxTerminals } from './sandbox-terminals.ts';
 import { SettingsFiles } from './settings-files.ts';
 import { SpareDirectories } from './spare-directories.ts';
 import { hostName, SandboxTemplates } from './templates/sandbox-templates.ts';
-import { runStartCommand } from './templates/start-command.ts';
+import { owingStart, settleStart } from './templates/start-command.ts';
 import { type WorkspaceHomes, workspacesOf } from './workspaces/workspace-homes.ts';
 
 const defaultCapacity = 1_000;
@@ -208,10 +208,7 @@ export class SandboxNode extends NodeSurfaces implements NodeApi {
       if (decideCreate(known?.record, order) === 'repeat') return viewOf(known!.record);
       const view = await this.#createLocked(order);
       const sandbox = this.#get(order.sandboxId);
-      await runStartCommand(sandbox.record, this).catch(async (error: unknown) => {
-        await this.#deleteLocked(order.sandboxId, sandbox);
-        throw error;
-      });
+      await this.#startCommandLocked(sandbox, () => this.#deleteLocked(order.sandboxId, sandbox));
       return view;
     });
   }
@@ -289,12 +286,10 @@ export class SandboxNode extends NodeSurfaces implements NodeApi {
     }
   }
 
-  /** What the template starts in every life; where it fails, the life is over. */
-  async #startCommandLocked(sandbox: Sandbox): Promise<void> {
-    await runStartCommand(sandbox.record, this).catch(async (error: unknown) => {
-      await this.#endByForceLocked(sandbox);
-      throw error;
-    });
+  /** What the template starts in every life; where it fails, the life is taken back. */
+  async #startCommandLocked(sandbox: Sandbox, takeBack = () => this.#endByForceLocked(sandbox)): Promise<void> {
+    const directory = this.#paths.sandbox(sandbox.record.mark.sandboxId);
+    await settleStart(sandbox, { directory, calls: this, faults: this.#faults, takeBack });
   }
 
   async #endByForceLocked(sandbox: Sandbox): Promise<void> {
@@ -316,8 +311,9 @@ export class SandboxNode extends NodeSurfaces implements NodeApi {
     await this.#faults.hit('node-start-before-answer');
   }
 
-  /** Begins the life that `next` tells of. When it fails, the sandbox is as it was, and nothing runs. */
-  async #beginLocked(sandbox: Sandbox, next: NodeRecord): Promise<void> {
+  /** Begins the life that `wanted` tells of. When it fails, the sandbox is as it was, and nothing runs. */
+  async #beginLocked(sandbox: Sandbox, wanted: NodeRecord): Promise<void> {
+    const next = owingStart(wanted);
     const { sandboxId } = next.mark;
     const directory = this.#paths.sandbox(sandboxId);
     await clearEarlierLife(directory, sandbox.record.generation);
@@ -430,6 +426,11 @@ export class SandboxNode extends NodeSurfaces implements NodeApi {
     }
     await this.templates.open();
     await this.workspaces.open();
+    // A node that closes meanwhile leaves it to the next one.
+    const takeBack = (one: Sandbox) => (this.#closing ? Promise.resolve() : this.#endByForceLocked(one));
+    const finish = (one: Sandbox) =>
+      this.#change(one.record.mark, () => this.#startCommandLocked(one, () => takeBack(one)));
+    for (const one of found.sandboxes) if (one.client && one.record.startOwed) this.#inBackground(finish(one));
     for (const path of found.trash) this.#inBackground(this.#lives.removeTree(path));
   }
 

@@ -25,14 +25,14 @@ import {
   type WaitProcessOrder,
   type WriteStdinOrder,
 } from '../protocol/index.ts';
-import { LifeTables, type LifeTablesOptions } from './life-tables.ts';
+import { LifeTables, type SurfaceOptions, type TableOwner } from './life-tables.ts';
 import type { NodeRecord } from './node-record.ts';
 import { admitExec, refuseOlderLife } from './order-rules.ts';
 import type { ProcessEntry } from './process-entry.ts';
 import { followProcess } from './process-follow.ts';
 import { writeInput } from './process-input.ts';
-import { processOf, type RunId } from './process-record.ts';
-import type { ProcessTable } from './process-table.ts';
+import { hasProcesses, processOf, type RunId } from './process-record.ts';
+import { ProcessTable } from './process-table.ts';
 import { SandboxSessions } from './sandbox-sessions.ts';
 import { type Started, startRecorded } from './start-recorded.ts';
 import { withTemplate } from './templates/template-orders.ts';
@@ -49,13 +49,13 @@ interface Origin {
   readonly launch: Launch;
 }
 
-export interface SandboxProcessesOptions extends LifeTablesOptions {
+export interface SandboxProcessesOptions extends SurfaceOptions {
   readonly faults: FaultPoints;
 }
 
 export class SandboxProcesses implements NodeProcesses {
   readonly #options: SandboxProcessesOptions;
-  readonly #tables: LifeTables;
+  readonly #tables: LifeTables<ProcessTable>;
   /** Guards the start and the input of one process. Rank 3: it is taken alone. */
   readonly #processLock = new KeyedMutex<RunId>({ name: 'process', rank: 3 });
   readonly #timers = new Set<NodeJS.Timeout>();
@@ -65,14 +65,10 @@ export class SandboxProcesses implements NodeProcesses {
   constructor(options: SandboxProcessesOptions) {
     this.#options = options;
     this.sessions = new SandboxSessions({ ...options, processes: this });
-    this.#tables = new LifeTables(options, {
-      kind: 'process',
-      onOpen: (table, order) => {
-        for (const entry of table.inOrder()) {
-          this.#killLater(order, { table, entry });
-          if (entry.record.autoCleanup) void this.#cleanUpAtEnd(table, entry);
-        }
-      },
+    this.#tables = new LifeTables({
+      get: options.get,
+      open: (owner) => this.#open(owner),
+      hasRecords: (directory) => hasProcesses(directory, 'process'),
     });
   }
 
@@ -89,7 +85,7 @@ export class SandboxProcesses implements NodeProcesses {
   async startFrom(order: StartProcessOrder, origin: Origin): Promise<NodeProcess> {
     return await this.#processLock.run(order.processId, async () => {
       const { record, client } = this.#options.get(order.sandboxId);
-      const table = await this.#table(order);
+      const table = await this.#tables.get(order);
       const known = table.find(order.processId);
       if (known !== undefined) {
         refuseOtherRequest(known, order);
@@ -103,7 +99,7 @@ export class SandboxProcesses implements NodeProcesses {
 
   /** The process with this id, if it was started before. */
   async find(order: LifeOrder & { readonly processId: ProcessId }): Promise<NodeProcess | undefined> {
-    const table = await this.#table(order);
+    const table = await this.#tables.get(order);
     const known = table.find(order.processId);
     return known === undefined ? undefined : await viewOf(table, known);
   }
@@ -114,7 +110,7 @@ export class SandboxProcesses implements NodeProcesses {
   }
 
   async listProcesses(order: ListProcessesOrder): Promise<ProcessPage> {
-    const table = await this.#table(order);
+    const table = await this.#tables.get(order);
     const after = order.after === null ? undefined : parsePlace(order.after);
     const rest = table
       .inOrder()
@@ -151,7 +147,7 @@ export class SandboxProcesses implements NodeProcesses {
   async killProcesses(order: KillProcessesOrder): Promise<{ readonly count: number }> {
     const { record } = this.#options.get(order.sandboxId);
     admitExec(record, order);
-    const table = await this.#table(order);
+    const table = await this.#tables.get(order);
     const isKill = order.signal === constants.signals.SIGKILL;
     // Chosen and marked in one turn, so that a second call at the same time does not count them again.
     const chosen = table.live.filter((entry) => !entry.isKilled);
@@ -299,12 +295,19 @@ export class SandboxProcesses implements NodeProcesses {
   }
 
   async #find(order: ProcessOrder): Promise<{ table: ProcessTable; entry: ProcessEntry }> {
-    const table = await this.#table(order);
+    const table = await this.#tables.get(order);
     return { table, entry: table.get(order.process) };
   }
 
-  #table(order: LifeOrder): Promise<ProcessTable> {
-    return this.#tables.get(order);
+  /** With what is due for what was found. */
+  async #open(owner: TableOwner): Promise<ProcessTable> {
+    const { clock, log, removeTree } = this.#options;
+    const table = await ProcessTable.open({ ...owner, clock, log, removeTree });
+    for (const entry of table.inOrder()) {
+      this.#killLater(owner, { table, entry });
+      if (entry.record.autoCleanup) void this.#cleanUpAtEnd(table, entry);
+    }
+    return table;
   }
 }
 

@@ -1,13 +1,12 @@
 /**
- * The sessions of a node's sandboxes, as NodeApi has them. Tables are opened when they are first asked for and belong to one life.
+ * The sessions of a node's sandboxes, as NodeApi has them.
  *
  * Invariants:
- *  - One table a life. Whoever asks while it is being opened shares the opening.
  *  - Whatever happens in a shell has its turn in the session's queue, except looking where it is and killing it.
  *  - Life and lease are looked at when an order comes and again when its turn does: both may have changed while it waited.
  */
 import { setTimeout as delay } from 'node:timers/promises';
-import { type Clock, type FaultPoints, KeyedMutex, type Logger } from '../base/index.ts';
+import { type FaultPoints, KeyedMutex } from '../base/index.ts';
 import {
   execInSession,
   type InitClient,
@@ -37,9 +36,9 @@ import {
   type SetSessionEnvOrder,
   type StartSessionProcessOrder,
 } from '../protocol/index.ts';
-import type { SandboxHold } from './life-tables.ts';
+import { LifeTables, type SurfaceOptions } from './life-tables.ts';
 import type { NodeRecord } from './node-record.ts';
-import { admitExec, refuseOlderLife } from './order-rules.ts';
+import { admitExec } from './order-rules.ts';
 import type { Launch, SandboxProcesses } from './sandbox-processes.ts';
 import { endOf, type SessionEntry } from './session-entry.ts';
 import { hasSessions, type SessionRecord, sessionOf } from './session-record.ts';
@@ -50,11 +49,7 @@ const defaultShell = 'bash';
 /** Before a shell is asked again that is busy with what nobody here waits for: a command whose connection was lost. */
 const busyPauseMs = 20;
 
-export interface SandboxSessionsOptions {
-  /** Refuses a sandbox that is not here. */
-  readonly get: (sandboxId: SandboxId) => SandboxHold;
-  readonly clock: Clock;
-  readonly log: Logger;
+export interface SandboxSessionsOptions extends Pick<SurfaceOptions, 'get' | 'clock' | 'log'> {
   readonly faults: FaultPoints;
   readonly processes: Pick<SandboxProcesses, 'startFrom' | 'find'>;
 }
@@ -66,18 +61,24 @@ interface Hold {
 
 export class SandboxSessions implements NodeSessions {
   readonly #options: SandboxSessionsOptions;
-  readonly #tables = new Map<SandboxId, { readonly generation: number; readonly table: Promise<SessionTable> }>();
+  readonly #tables: LifeTables<SessionTable>;
   /** Guards the making and the deleting of one session, by its name or else its id. Rank 3: it is taken alone. */
   readonly #makingLock = new KeyedMutex<string>({ name: 'session making', rank: 3 });
 
   constructor(options: SandboxSessionsOptions) {
     this.#options = options;
+    const { get, clock, log } = options;
+    this.#tables = new LifeTables({
+      get,
+      open: (owner) => SessionTable.open({ ...owner, clock, log }),
+      hasRecords: hasSessions,
+    });
   }
 
   async createSession(asked: CreateSessionOrder): Promise<NodeSession> {
     const order = withTemplate(this.#options.get(asked.sandboxId).record, asked);
     return await this.#makingLock.run(makingKey(order, order), async () => {
-      const table = await this.#table(order);
+      const table = await this.#tables.get(order);
       const known = table.find(order.sessionId);
       if (known !== undefined) return await this.#viewOf(order, known);
       const hold = this.#admit(order);
@@ -92,12 +93,12 @@ export class SandboxSessions implements NodeSessions {
   }
 
   async getSession(order: SessionOrder): Promise<NodeSession> {
-    const table = await this.#table(order);
+    const table = await this.#tables.get(order);
     return await this.#viewOf(order, table.get(order.session));
   }
 
   async listSessions(order: LifeOrder): Promise<readonly NodeSession[]> {
-    const table = await this.#table(order);
+    const table = await this.#tables.get(order);
     return await Promise.all(table.inOrder().map((entry) => this.#viewOf(order, entry)));
   }
 
@@ -170,25 +171,20 @@ export class SandboxSessions implements NodeSessions {
   }
 
   /** After a start of the node or of a life: what was there is found again, whether or not somebody asks for it. */
-  async resume(order: LifeOrder): Promise<void> {
-    if (await hasSessions(this.#options.get(order.sandboxId).directory)) await this.#table(order);
+  resume(order: LifeOrder): Promise<void> {
+    return this.#tables.resume(order);
   }
 
-  /** The life is over, and init with it. */
-  async lifeEnded(sandboxId: SandboxId): Promise<void> {
-    const open = this.#tables.get(sandboxId);
-    await (await open?.table.catch(() => undefined))?.endLife();
+  lifeEnded(sandboxId: SandboxId): Promise<void> {
+    return this.#tables.lifeEnded(sandboxId);
   }
 
-  /** Another life begins, or the sandbox is deleted. */
-  async forget(sandboxId: SandboxId): Promise<void> {
-    const open = this.#tables.get(sandboxId);
-    this.#tables.delete(sandboxId);
-    await (await open?.table.catch(() => undefined))?.close();
+  forget(sandboxId: SandboxId): Promise<void> {
+    return this.#tables.forget(sandboxId);
   }
 
-  async close(): Promise<void> {
-    await Promise.all([...this.#tables.keys()].map((sandboxId) => this.forget(sandboxId)));
+  close(): Promise<void> {
+    return this.#tables.close();
   }
 
   async #createLocked(table: SessionTable, order: CreateSessionOrder, hold: Hold): Promise<NodeSession> {
@@ -293,28 +289,10 @@ export class SandboxSessions implements NodeSessions {
   }
 
   async #find(order: SessionOrder, options: { readonly isEndedFine?: boolean } = {}) {
-    const table = await this.#table(order);
+    const table = await this.#tables.get(order);
     const entry = table.get(order.session);
     if (!entry.isLive && options.isEndedFine !== true) throw entry.terminated();
     return { table, entry };
-  }
-
-  #table(order: LifeOrder): Promise<SessionTable> {
-    const { record, client, directory } = this.#options.get(order.sandboxId);
-    refuseOlderLife(record, order);
-    const { generation } = record;
-    const open = this.#tables.get(order.sandboxId);
-    if (open?.generation === generation) return open.table;
-    const { clock, log } = this.#options;
-    const table = this.forget(order.sandboxId).then(() =>
-      SessionTable.open({ directory, generation, client, clock, log }),
-    );
-    this.#tables.set(order.sandboxId, { generation, table });
-    // One that could not be opened is tried again by the next who asks.
-    table.catch(() => {
-      if (this.#tables.get(order.sandboxId)?.table === table) this.#tables.delete(order.sandboxId);
-    });
-    return table;
   }
 }
 

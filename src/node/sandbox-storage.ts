@@ -134,6 +134,7 @@ export class SandboxStorage {
     this.#refuseLimit(limitBytes);
     return await this.#checkpointLock.run(checkpointId, async () => {
       const { layer } = this.checkpoint(checkpointId);
+      await this.#parts.faults.hit('node-checkpoint-opening');
       return await this.#store.openWritable({ base, from: layer, ...(limitBytes !== null && { limitBytes }) });
     });
   }

@@ -24,11 +24,12 @@ import {
   terminalLimits,
   type WriteTerminalOrder,
 } from '../protocol/index.ts';
-import { LifeTables, type LifeTablesOptions } from './life-tables.ts';
+import { LifeTables, type SurfaceOptions } from './life-tables.ts';
 import { admitExec } from './order-rules.ts';
 import type { ProcessEntry } from './process-entry.ts';
 import { offerInput } from './process-input.ts';
-import type { ProcessTable } from './process-table.ts';
+import { hasProcesses } from './process-record.ts';
+import { ProcessTable } from './process-table.ts';
 import { startRecorded } from './start-recorded.ts';
 import { withTemplate } from './templates/template-orders.ts';
 import { followTerminal } from './terminal-follow.ts';
@@ -43,13 +44,18 @@ const killedMs = 15_000;
 type Opened = Awaited<ReturnType<NodeTerminals['open']>>;
 
 export class SandboxTerminals implements NodeTerminals {
-  readonly #options: LifeTablesOptions & { readonly faults: FaultPoints };
-  readonly #tables: LifeTables;
+  readonly #options: SurfaceOptions & { readonly faults: FaultPoints };
+  readonly #tables: LifeTables<ProcessTable>;
   readonly #opening = new Map<string, Promise<Opened>>();
 
-  constructor(options: LifeTablesOptions & { readonly faults: FaultPoints }) {
+  constructor(options: SurfaceOptions & { readonly faults: FaultPoints }) {
     this.#options = options;
-    this.#tables = new LifeTables(options, { kind: 'terminal', retention, onOpen: () => {} });
+    const { get, clock, log, removeTree } = options;
+    this.#tables = new LifeTables({
+      get,
+      open: (owner) => ProcessTable.open({ ...owner, kind: 'terminal', retention, clock, log, removeTree }),
+      hasRecords: (directory) => hasProcesses(directory, 'terminal'),
+    });
   }
 
   async open(asked: OpenTerminalOrder): Promise<Opened> {

@@ -2,7 +2,7 @@
  * Every refusal a caller can see, and the one class that carries it.
  *
  * A released code keeps its meaning; a new situation gets a new code. `retry` tells a client what may be done with the same
- * request: `never` (it would be refused again), `backoff` (nothing was changed, later it may pass), `unknown` (it may or
+ * request: `never` (it would be refused again), `backoff` (nothing was changed that the details do not tell, later it may pass), `unknown` (it may or
  * may not have taken effect: repeat it under the same idempotency key, or look first).
  */
 import { planErrors } from './plan-errors.ts';
@@ -170,7 +170,7 @@ export const errorCatalog = {
     meaning: 'Sandboxes cannot be paused this way here; the message says why.',
   },
   backup_not_found: { status: 404, retry: 'never', meaning: 'No such backup in this team, or it has expired.' },
-  name_taken: { status: 409, retry: 'never', meaning: 'Another sandbox of this team has this name.' },
+  name_taken: { status: 409, retry: 'never', meaning: 'Another one of this kind in the team has this name.' },
   stale_generation: {
     status: 409,
     retry: 'never',
@@ -269,7 +269,12 @@ export const errorCatalog = {
     retry: 'backoff',
     meaning: 'A limit is reached; the message names it. Nothing was done.',
   },
-  insufficient_storage: { status: 507, retry: 'backoff', meaning: 'The disk is full; nothing was changed.' },
+  insufficient_storage: {
+    status: 507,
+    retry: 'backoff',
+    meaning:
+      'The disk is full. Nothing was changed, unless `details.state` tells what is left: a restore that failed when the earlier life had ended leaves the sandbox stopped on its earlier files.',
+  },
   node_unavailable: { status: 503, retry: 'backoff', meaning: 'The node is out of reach; nothing was changed.' },
   sandbox_unavailable: { status: 503, retry: 'backoff', meaning: 'The sandbox does not answer; nothing was started.' },
   shutting_down: { status: 503, retry: 'backoff', meaning: 'The server is stopping; nothing was changed.' },
@@ -287,7 +292,7 @@ export const errorCatalog = {
     status: 501,
     retry: 'never',
     meaning:
-      'The machine cannot give a sandbox this network; nothing was changed. The message says what is missing; `network: {mode: "none"}` needs nothing.',
+      'The machine cannot give a sandbox this network; nothing was changed, unless `details.state` tells what is left. The message says what is missing; `network: {mode: "none"}` needs nothing.',
   },
   freeze_failed: {
     status: 503,

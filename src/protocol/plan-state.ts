@@ -14,7 +14,7 @@
  *   rollingBack          Members are put back to their bases, each as a whole. It goes forward only.
  *   rolledBack           Every member that is there stands on its base. Final.
  *   rollbackIncomplete   Those that are named could not be put back; the others are. It can be asked for again.
- *   restoring            Members get the files of one checkpoint of the plan. It goes forward only.
+ *   restoring            Members get the files of one checkpoint of the plan. It goes forward only; where it waits for somebody it can be deleted.
  */
 import { z } from 'zod';
 import { idSchema } from './ids.ts';

@@ -9,6 +9,7 @@
  *  - A landing has a place from `land` until the answer is there or its connection is over, and hands out only what of it is still empty.
  *  - What belongs to no answer with a place never gets into one: the bytes are counted, and the last read ends with the place.
  */
+import type { MessageSource } from './message-reader.ts';
 
 /** As much of Node's `http`, `net` and `buffer` as is used here; their types are not there in a browser. */
 export interface NodeAgent {
@@ -23,13 +24,10 @@ export interface NodeSocket {
   emit(event: 'data', chunk: Uint8Array): unknown;
 }
 /** An answer as its bytes come. */
-export interface LandingMessage {
+export interface LandingMessage extends MessageSource {
   readonly socket: NodeSocket;
   /** Come, and not handed out yet. */
   readonly readableLength: number;
-  on(event: 'data', listener: (chunk: Uint8Array<ArrayBuffer>) => void): unknown;
-  on(event: 'error', listener: (error: unknown) => void): unknown;
-  on(event: 'end', listener: () => void): unknown;
 }
 /** Memory that is not cleared first: whoever asks for it fills it. */
 export type Allocate = (size: number) => Uint8Array<ArrayBuffer>;

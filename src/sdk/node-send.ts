@@ -4,8 +4,9 @@
  *
  * It differs from fetch in one thing: a redirect is not followed; no server of ours sends one.
  */
+import { MessageReader } from './message-reader.ts';
 import { type Allocate, type LandingMessage, Landings, type NodeAgent, type NodeHttpAgents } from './node-landing.ts';
-import type { Answer, Send, SentBody, SentRequest } from './send.ts';
+import type { Answer, ContentReader, Send, SentBody, SentRequest } from './send.ts';
 
 /** As much of Node's `http` as is used here; its types are not there in a browser. */
 interface NodeHttp extends NodeHttpAgents {
@@ -27,9 +28,6 @@ interface NodeRequest {
 interface NodeMessage extends LandingMessage {
   readonly statusCode?: number;
   readonly headers: Readonly<Record<string, string | string[] | undefined>>;
-  pause(): unknown;
-  resume(): unknown;
-  destroy(error?: unknown): unknown;
 }
 
 interface Platform {
@@ -148,6 +146,10 @@ class NodeAnswer implements Answer {
   get body(): ReadableStream<Uint8Array<ArrayBuffer>> {
     this.#body ??= streamOf(this.#message);
     return this.#body;
+  }
+
+  reader(): ContentReader {
+    return new MessageReader(this.#message, { readAheadBytes });
   }
 
   async json(): Promise<unknown> {

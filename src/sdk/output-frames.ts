@@ -7,13 +7,13 @@ import { readBefore } from './server-events.ts';
 const silenceMs = 50_000;
 
 export async function* readOutputFrames(response: Answer): AsyncGenerator<OutputFrame, void> {
-  if (response.body === null) return;
-  const reader = response.body.getReader();
+  const reader = response.reader?.() ?? response.body?.getReader();
+  if (reader === undefined) return;
   const frames = new OutputFrameReader();
   try {
     while (true) {
       const { done, value } = await readBefore(reader, silenceMs);
-      if (done) break;
+      if (done || value === undefined) break;
       for (const frame of frames.push(value)) {
         if (frame.kind !== outputFrameKinds.heartbeat) yield frame;
       }

@@ -1,6 +1,6 @@
 /** Reads the messages of a `text/event-stream` answer. A stream that breaks off or falls silent is `server_unreachable`. */
 import { PlatformError } from '../protocol/index.ts';
-import type { Answer } from './send.ts';
+import type { Answer, ContentReader } from './send.ts';
 
 export interface ServerEvent {
   readonly id: string | undefined;
@@ -40,7 +40,7 @@ export async function* readServerEvents(
 }
 
 /** The next of it, unless it takes so long that nobody can be there any more. */
-export async function readBefore(reader: ReadableStreamDefaultReader<Uint8Array<ArrayBuffer>>, silenceMs: number) {
+export async function readBefore(reader: Pick<ContentReader, 'read'>, silenceMs: number) {
   const silence = Promise.withResolvers<never>();
   const timer = setTimeout(
     () => silence.reject(new PlatformError('server_unreachable', 'The stream fell silent.')),

@@ -46,7 +46,7 @@ export function bindPlans(handle: Handle, { plans }: PlansPort): void {
     ({ caller, params, conditions, body }) => restores.restore(caller, params.plan, conditions, body),
     { etag },
   );
-  handle(routes.recoverPlans, () => recovery.run());
+  handle(routes.recoverPlans, ({ caller }) => recovery.ask(caller));
   handle(routes.deletePlan, ({ caller, params, conditions, query }) =>
     plans.delete(caller, params.plan, conditions, { discard: query.discard === 'true' }),
   );

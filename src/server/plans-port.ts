@@ -67,6 +67,6 @@ export interface PlansPort {
     readonly restores: {
       restore(caller: Caller, plan: string, conditions: Conditions, body: Body<'restorePlan'>): Result<'restorePlan'>;
     };
-    readonly recovery: { run(): Result<'recoverPlans'> };
+    readonly recovery: { ask(caller: Caller): Result<'recoverPlans'> };
   };
 }

@@ -4,6 +4,8 @@
  * Rules every implementation keeps:
  *  - `transact` runs its work alone, on a state that contains every transaction that was answered before; what it wrote is on
  *    disk (synced) when the promise resolves, all of it or nothing. Work may be run together with other work in one commit.
+ *  - What `transact` was asked to have `written` only, the system has when the promise resolves: it survives the death of the program, and a
+ *    loss of power once anything later is synced. What a loss of power leaves is a beginning of what was committed, in order.
  *  - Work awaits nothing but the transaction's own methods: no network, no process, no timer, no other lock.
  *  - `read` sees one state, the latest that was committed when it began, and never waits for a commit in progress longer than
  *    the database must.
@@ -33,8 +35,15 @@ import type { CheckpointReader, CheckpointTable } from './checkpoint-records.ts'
 import type { PlanReader, PlanTable } from './plan-records.ts';
 import type { WorkspaceReader, WorkspaceTable } from './workspace-records.ts';
 
+/** What a write outlives when it is answered: `synced` a loss of power, `written` the program's own death. */
+export type Durability = 'synced' | 'written';
+
 export interface Store {
-  transact<Result>(work: (tables: Tables) => Promise<Result>): Promise<Result>;
+  /** Synced unless it is told otherwise. */
+  transact<Result>(
+    work: (tables: Tables) => Promise<Result>,
+    options?: { readonly durability: Durability },
+  ): Promise<Result>;
   read<Result>(work: (tables: Readers) => Promise<Result>): Promise<Result>;
   close(): Promise<void>;
 }

@@ -11,7 +11,7 @@ import { describeWith } from '../support/requires.ts';
 
 const seed = Number(process.env['ATOLL_SEED'] ?? Date.now() % 2 ** 31);
 /** For each file system; a slow machine tries fewer trees. */
-const timeLimitMs = 15_000;
+const timeLimitMs = 6_000;
 
 const longName = 'n'.repeat(255);
 const names = ['a', 'b', 'x', longName];

@@ -16,6 +16,42 @@ describeWith(...machine)('a node on plain directories, called directly', () => {
   nodeBranchesContract(() => openDirectNode());
 });
 
+testWith(...machine)(
+  'K36: a checkpoint is removed when what is made from it has its files, and not before',
+  async () => {
+    const harness = await openDirectNode();
+    try {
+      const { node, faults } = harness;
+      const source = await node.createSandbox(createOrder());
+      await sh(node, source, 'echo source > /root/file');
+      const [used, other] = [await checkpointOf(node, source), await checkpointOf(node, source)];
+      const opening = faults.hold('node-checkpoint-opening');
+      const making = node.createSandbox(createOrder({ fromCheckpoint: used.checkpointId }));
+      await opening.reached;
+      const removal = node.branches.removeCheckpoint(used.checkpointId);
+      // Whatever the removal would do without waiting, one that is begun later has done by then.
+      await node.branches.removeCheckpoint(other.checkpointId);
+      expect(await node.branches.listCheckpoints()).toEqual([used]);
+      opening.open();
+      expect(await sh(node, await making, 'cat /root/file')).toBe('source\n');
+      await removal;
+      expect(await node.branches.listCheckpoints()).toEqual([]);
+
+      // The other way round: what comes while it is being removed is refused.
+      const gone = await checkpointOf(node, source);
+      const forgotten = faults.hold('node-checkpoint-forgotten');
+      const removing = node.branches.removeCheckpoint(gone.checkpointId);
+      await forgotten.reached;
+      const late = node.createSandbox(createOrder({ fromCheckpoint: gone.checkpointId }));
+      forgotten.open();
+      await expect(late).rejects.toMatchObject({ code: 'checkpoint_not_found' });
+      await removing;
+    } finally {
+      await harness.close();
+    }
+  },
+);
+
 testWith(...machine)('a sandbox that starts on 64 layers stands on one, and has its files', async () => {
   const harness = await openDirectNode();
   try {

@@ -1,6 +1,8 @@
 /** What the processes of every NodeApi do, called directly or over HTTP: the rules of protocol/node-processes.ts. */
+import { rm, stat } from 'node:fs/promises';
 import { constants } from 'node:os';
-import { afterAll, beforeAll, expect, test } from 'vitest';
+import { join } from 'node:path';
+import { afterAll, beforeAll, expect, test, vi } from 'vitest';
 import {
   type FollowProcessOrder,
   type NodeApi,
@@ -69,6 +71,24 @@ export function nodeProcessesContract(open: () => Promise<NodeUnderTest>): void 
     for (const process of [...again, await node().startProcess(order)]) expect(process.pid).toBe(first.pid);
     expect((await run(node(), sandbox, 'cat /tmp/starts')).stdout).toBe('once\n');
     await kill(first);
+  });
+
+  test('the files of the next process are made ahead; when they are gone they are made as they are needed', async () => {
+    const directory = join(harness.dataDirectory, 'sandboxes', sandbox.mark.sandboxId);
+    const record = (name: string) => join(directory, 'processes', name);
+    const segment = (name: string) => join(directory, 'journals', name, '0'.repeat(16));
+    const inodes = async (...paths: string[]) =>
+      (await Promise.all(paths.map((path) => stat(path)))).map(({ ino }) => ino);
+    await wait(await start('true'));
+    const ahead = await vi.waitFor(() => inodes(record('.spare'), segment('.spare')), patience);
+    const next = await start('echo said');
+    expect(await inodes(record(`${next.processId}.json`), segment(next.processId))).toEqual(ahead);
+    expect(textOf(await itemsOf(next))).toBe('said\n');
+
+    await vi.waitFor(() => inodes(record('.spare'), segment('.spare')), patience);
+    await rm(record('.spare'));
+    await rm(join(directory, 'journals', '.spare'), { recursive: true });
+    expect(textOf(await itemsOf(await start('echo again')))).toBe('again\n');
   });
 
   test('what cannot be started is refused by name and leaves no record', async () => {

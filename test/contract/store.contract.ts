@@ -292,28 +292,31 @@ function describeDurability(database: () => TestDatabase): void {
     expect((await second.transact(({ events }) => events.append(eventRecord()))).sequence).toBe(2);
   });
 
-  test('whatever was answered before a kill -9 is there after it, and transactions are whole', async () => {
-    const writer = startWriter(database(), []);
-    const printed: string[] = [];
-    for await (const line of writer.lines) {
-      printed.push(line);
-      if (printed.length === 200) writer.child.kill('SIGKILL');
-    }
-    expect(await writer.ended).toBe('SIGKILL');
-    expect(printed.length).toBeGreaterThanOrEqual(200);
+  test.each(['synced', 'written'])(
+    'whatever was answered before a kill -9 is there after it, %s, and transactions are whole',
+    async (durability) => {
+      const writer = startWriter(database(), ['', durability]);
+      const printed: string[] = [];
+      for await (const line of writer.lines) {
+        printed.push(line);
+        if (printed.length === 200) writer.child.kill('SIGKILL');
+      }
+      expect(await writer.ended).toBe('SIGKILL');
+      expect(printed.length).toBeGreaterThanOrEqual(200);
 
-    const store = await database().open();
-    for (const line of printed) {
-      const [sequence, id] = line.split(' ');
-      const record = (await store.read(({ sandboxes }) => sandboxes.find(id as SandboxId)))!;
-      expect(record.id).toBe(id);
-      const query = { teamId: record.teamId, sandboxId: record.id, after: Number(sequence) - 1, limit: 1 };
-      const [event] = await store.read(({ events }) => events.list(query));
-      expect(event).toMatchObject({ sequence: Number(sequence), sandboxId: id });
-    }
-    const range = await store.read(({ events }) => events.range());
-    expect(range).toEqual({ first: 1, last: await store.read(({ sandboxes }) => sandboxes.count({})) });
-  });
+      const store = await database().open();
+      for (const line of printed) {
+        const [sequence, id] = line.split(' ');
+        const record = (await store.read(({ sandboxes }) => sandboxes.find(id as SandboxId)))!;
+        expect(record.id).toBe(id);
+        const query = { teamId: record.teamId, sandboxId: record.id, after: Number(sequence) - 1, limit: 1 };
+        const [event] = await store.read(({ events }) => events.list(query));
+        expect(event).toMatchObject({ sequence: Number(sequence), sandboxId: id });
+      }
+      const range = await store.read(({ events }) => events.range());
+      expect(range).toEqual({ first: 1, last: await store.read(({ sandboxes }) => sandboxes.count({})) });
+    },
+  );
 
   test.each([
     ['before', 0, 0],

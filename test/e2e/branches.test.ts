@@ -115,6 +115,24 @@ test('K38: a memory pause keeps processes standing still; commands are refused m
   expect(inside).toMatchObject({ metadata: { while: 'paused' } });
 });
 
+test('K38: the time of a command does not pass while it stands still, and goes on to be counted afterwards', async () => {
+  await using sandbox = await platform.client.sandboxes.create();
+  await using other = await platform.client.sandboxes.create();
+  const timeoutMs = 3_000;
+  const asked = await sandbox.processes.start('read line; echo "$line"', { stdin: 'open', timeoutMs });
+  const idle = await sandbox.processes.start(['sleep', '1000'], { timeoutMs });
+  await sandbox.pause();
+
+  // The control, begun later and not paused: when its time is over, so is that of the others as the clock counts.
+  const control = await other.processes.start(['sleep', '1000'], { timeoutMs });
+  expect(await control.wait()).toMatchObject({ exit: { timedOut: true } });
+  await sandbox.resume();
+
+  await asked.write('still here\n');
+  expect(await asked.wait()).toMatchObject({ exit: { exitCode: 0, timedOut: false } });
+  expect(await idle.wait()).toMatchObject({ exit: { timedOut: true } });
+});
+
 test('K38: K10: a pause of the files ends processes and keeps files; an image of memory is refused with the reason', async () => {
   await using sandbox = await platform.client.sandboxes.create();
   await sandbox.files.write('/workspace/kept', 'kept');

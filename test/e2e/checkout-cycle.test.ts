@@ -98,7 +98,7 @@ test(
       ['--path', '/etc'],
       ['--pull-only', '--no-pull'],
     ]) {
-      expect((await run('exec', ...words, '--', 'true')).code, words.join(' ')).toBe(2);
+      expect((await run('exec', ...words, '--', 'true')).code, words.join(' ')).toBe(64);
     }
     const undone = await rig.json(other, ['undo']);
     expect(undone).toMatchObject({ undone: true, kind: 'pull', files: 1, paths: ['x/new'] });

@@ -4,12 +4,13 @@ import { join } from 'node:path';
 import { afterAll, beforeAll, expect } from 'vitest';
 import { CheckoutRig } from '../support/checkout-cli-rig.ts';
 import { Platform } from '../support/platform.ts';
+import { programPath } from '../support/program-path.ts';
 import { requires, testWith } from '../support/requires.ts';
 import { Screen } from '../support/tmux.ts';
 
 const needs = [requires.root, requires.cgroups, requires.program('git')];
 const test = testWith(...needs);
-const cli = join(import.meta.dirname, '../../src/cli/main.ts');
+const cli = programPath('src/cli/main.ts');
 /** Every command line is a process of its own, which takes seconds on a busy machine. */
 const manyCommands = { timeout: 240_000 };
 const within = { timeout: 60_000, interval: 50 };

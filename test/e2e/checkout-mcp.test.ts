@@ -5,11 +5,12 @@ import { StdioClientTransport } from '@modelcontextprotocol/client/stdio';
 import { afterAll, beforeAll, expect } from 'vitest';
 import { CheckoutRig } from '../support/checkout-cli-rig.ts';
 import { Platform } from '../support/platform.ts';
+import { programPath } from '../support/program-path.ts';
 import { requires, testWith } from '../support/requires.ts';
 
 const test = testWith(requires.root, requires.cgroups, requires.program('git'));
 const manyCalls = { timeout: 120_000 };
-const cli = join(import.meta.dirname, '../../src/cli/main.ts');
+const cli = programPath('src/cli/main.ts');
 
 let platform: Platform;
 let rig: CheckoutRig;

@@ -177,3 +177,39 @@ test('P107, P108, P109: what set-up made stays, ignored folders stay on both sid
   expect(pushed.pulledFirst).toMatchObject({ applied: true, paths: ['leftover'] });
   expect(await rig.read('leftover')).toBe('again\n');
 });
+
+test('P100: a git that was killed in the sandbox leaves locks, and the next sync goes on', async () => {
+  await using rig = await CheckoutRig.make(platform);
+  await rig.write({ a: 'one\n' });
+  await rig.commit('first');
+  await rig.push();
+  // Each is a git that holds its locks and is killed; the lock of the branch is of somebody else as long as no move was begun.
+  const killGit = (variables: string, locked: string, refs: readonly string[]) =>
+    rig.inside(`
+D=$(ls -d /var/lib/atoll-sync/*); ${variables}; F=$(mktemp -u); mkfifo "$F"; ID=$(git rev-parse -q --verify HEAD || git rev-parse refs/atoll/pushed)
+git update-ref --stdin < "$F" > /dev/null & P=$!
+exec 9> "$F"; rm "$F"
+{ echo start; for R in ${refs.join(' ')}; do echo "update $R $ID"; done; echo prepare; } >&9
+until [ -e "${locked}" ]; do sleep 0.01; done
+kill -9 $P; wait $P 2>/dev/null; [ -e "${locked}" ]`);
+  const own = 'export GIT_DIR=$D/sync.git';
+  await killGit(own, '$GIT_DIR/refs/atoll/base.lock', ['refs/atoll/pushed', 'refs/atoll/base']);
+  await killGit('export GIT_DIR=.git', '.git/refs/atoll/pushed.lock', ['refs/atoll/pushed']);
+  await rig.inside(': > $(ls -d /var/lib/atoll-sync/*)/pack-of-somebody');
+  await rig.write({ a: 'two\n' });
+  expect(await rig.push()).toMatchObject({ applied: true, paths: ['a'] });
+  expect(await rig.inside('cat a; ls /var/lib/atoll-sync/*/pack-* 2>/dev/null || echo none')).toBe('two\nnone');
+  await killGit(own, '$GIT_DIR/refs/atoll/snapshot.lock', ['refs/atoll/snapshot']);
+  await rig.inside('echo three > a');
+  await rig.pull();
+  expect(await rig.read('a')).toBe('three\n');
+
+  const branch = (await rig.git('symbolic-ref', 'HEAD')).trim();
+  const head = await rig.commit('second');
+  await killGit('export GIT_DIR=.git', `.git/${branch}.lock`, [branch]);
+  await expect(rig.push()).rejects.toMatchObject({ code: 'sync_failed' });
+  await expect(rig.push(), "nobody else's lock is removed").rejects.toMatchObject({ code: 'sync_failed' });
+  await rig.inside(`echo ${branch} > $(ls -d /var/lib/atoll-sync/*)/moving`);
+  await rig.push();
+  expect(await rig.inside('git rev-parse HEAD')).toBe(head);
+});

@@ -71,7 +71,7 @@ test('cp copies files and directories both ways, as cp does', async () => {
   await mkdir(join(here, 'into'));
   await cli('cp', 'box:one.sh', join(here, 'into'));
   expect(await readFile(join(here, 'into/one.sh'), 'utf8')).toBe('echo hi\n');
-  expect((await platform.cli('cp', 'a', 'b')).code).toBe(2);
+  expect((await platform.cli('cp', 'a', 'b')).code).toBe(64);
   expect((await platform.cli('cp', join(here, 'missing'), 'box:x')).code).toBe(66);
 });
 

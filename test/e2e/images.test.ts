@@ -70,6 +70,7 @@ describeWith(
       directory,
       program,
       cacheDirectory: join(home, 'cache'),
+      rules: { allowedHosts: ['127.0.0.1'] },
       ...options,
     });
     const tree = await listTree(directory);

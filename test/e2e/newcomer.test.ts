@@ -7,7 +7,7 @@ const test = testWith(requires.root, requires.cgroups);
 
 let platform: Platform;
 beforeAll(async () => {
-  platform = await Platform.start();
+  platform = await Platform.start({ program: 'sources' });
 });
 afterAll(() => platform.close());
 

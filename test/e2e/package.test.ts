@@ -1,6 +1,6 @@
 /** The published package: what `npm pack` makes is installed into an empty prefix and used from there. */
 import { type ExecFileException, execFile } from 'node:child_process';
-import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { mkdtempSync, readdirSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { delimiter, dirname, join } from 'node:path';
 import { afterAll, beforeAll, expect, test } from 'vitest';
@@ -61,7 +61,7 @@ testWith(
   requires.cgroups,
   requires.compiler,
 )(
-  "atoll doctor, started by the machine's own Node, finds the machine well",
+  "atoll doctor, started by the machine's own Node, finds the machine well and keeps what was compiled for the next start",
   async () => {
     const outcome = await execute(
       join(prefix, 'node_modules', '.bin', 'atoll'),
@@ -76,6 +76,7 @@ testWith(
     expect(report.checks.length).toBeGreaterThan(0);
     expect(report.ok).toBe(true);
     expect(outcome.exitCode).toBe(0);
+    expect(readdirSync(join(directory, 'cache', 'atoll', 'compiled'))).toHaveLength(1);
   },
   { timeout: commandTimeoutMs },
 );
@@ -129,5 +130,5 @@ function machineEnvironment(): NodeJS.ProcessEnv {
   const isOurs = (name: string) =>
     /^(npm_(package|lifecycle|execpath|node_execpath|command)|npm_config_.*prefix|INIT_CWD|NODE_)/i.test(name);
   const kept = Object.entries(process.env).filter(([name]) => !isOurs(name) && !name.startsWith('VITEST'));
-  return { ...Object.fromEntries(kept), PATH: path.join(delimiter) };
+  return { ...Object.fromEntries(kept), PATH: path.join(delimiter), XDG_CACHE_HOME: join(directory, 'cache') };
 }

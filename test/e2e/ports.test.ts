@@ -13,12 +13,13 @@ import { Platform } from '../support/platform.ts';
 import { openVisit, startService, visit } from '../support/preview-rig.ts';
 import { goodService } from '../support/preview-services.ts';
 import { touch } from '../support/processes.ts';
+import { programPath } from '../support/program-path.ts';
 import { requires, testWith } from '../support/requires.ts';
 
 const test = testWith(requires.root, requires.cgroups, requires.program('python3'));
 /** For tests that start the command line, which takes its time on a busy machine. */
 const slow = { timeout: 180_000 };
-const cli = join(import.meta.dirname, '../../src/cli/main.ts');
+const cli = programPath('src/cli/main.ts');
 
 let platform: Platform;
 let sandbox: Sandbox;
@@ -88,6 +89,8 @@ test('E125: events and WebSockets are carried where the node is another process,
   expect((await chunks.next()).value).toBe('data: first\n\n');
   await touch(sandbox, go);
   expect((await chunks.next()).value).toBe('data: second\n\n');
+  // A server that stops waits for whoever still reads.
+  stream.destroy();
   const socket = new WebSocket(`${platform.server.url.replace('http:', 'ws:')}/socket`, {
     headers: { ...headers, Host: new URL(url).host },
   });
@@ -208,7 +211,7 @@ test(
     expect(taken).toMatchObject({ code: 75, stdout: '' });
     expect(taken.stderr).toContain(`Port ${first.port} of this machine is taken`);
     expect((await platform.cli('tunnel', 'nobody', '0:3000')).code).toBe(66);
-    expect((await platform.cli('tunnel', 'served', '0:0')).code).toBe(2);
+    expect((await platform.cli('tunnel', 'served', '0:0')).code).toBe(64);
   },
   slow,
 );
@@ -256,7 +259,7 @@ test(
     await run('ports', 'unexpose', 'served', '3000');
     await run('ports', 'unexpose', 'served', '3000');
     expect((await platform.cli('ports', 'rotate', 'served', '3000')).code).toBe(66);
-    expect((await platform.cli('ports', 'expose', 'served', '70000')).code).toBe(2);
+    expect((await platform.cli('ports', 'expose', 'served', '70000')).code).toBe(64);
   },
   slow,
 );

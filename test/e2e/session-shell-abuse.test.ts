@@ -12,6 +12,7 @@ import { afterAll, beforeAll, expect, test } from 'vitest';
 import { newId } from '../../src/protocol/index.ts';
 import { initPid } from '../support/node-leftovers.ts';
 import { describeWith, requires } from '../support/requires.ts';
+import { copySanitizedInit } from '../support/sanitized-init.ts';
 import { SessionRig, type SessionUnderTest } from '../support/session-rig.ts';
 
 /** Where a shell has its end of the line. */
@@ -32,8 +33,7 @@ describeWith(
     directory = await mkdtemp(join(tmpdir(), 'atoll-init-'));
     const program = join(directory, 'atoll-init-sanitized');
     await promisify(execFile)('chmod', ['755', directory]);
-    const build = join(import.meta.dirname, '../../native/build.sh');
-    await promisify(execFile)('sh', [build, '--sanitize', program]);
+    await copySanitizedInit(program);
     rig = await SessionRig.open({}, { initProgram: program });
     neighbour = await rig.session();
     await neighbour.exec('kept=here');

@@ -72,7 +72,7 @@ test(
     expect(next).toMatchObject({ code: 73, stdout: '' });
     expect(next.stderr).toContain('atoll session create');
     expect(await cli('session', 'rm', 'box', 'nobody')).toMatchObject({ code: 66 });
-    expect(await cli('session', 'env', 'box', 'once')).toMatchObject({ code: 2 });
+    expect(await cli('session', 'env', 'box', 'once')).toMatchObject({ code: 64 });
   },
   manyCommands,
 );

@@ -33,7 +33,7 @@ beforeAll(async () => {
     run('skopeo', ['copy', '--insecure-policy', ...words, `oci:${join(home, 'layout')}`, to]);
   await copy(`docker://${registry.host}/some/tiny:one`, '--dest-tls-verify=false');
   await copy(`docker-archive:${join(home, 'tiny.tar')}:tiny:one`);
-  platform = await Platform.start();
+  platform = await Platform.start({ serverEnvironment: { ATOLL_PRIVATE_HOSTS: '127.0.0.1' } });
 }, 120_000);
 afterAll(async () => {
   registry.child.kill();

@@ -8,6 +8,7 @@ import { afterAll, beforeAll, expect, vi } from 'vitest';
 import type { Sandbox } from '../../src/sdk/index.ts';
 import { patience } from '../support/crashes.ts';
 import { Platform } from '../support/platform.ts';
+import { programPath } from '../support/program-path.ts';
 import { requires, testWith } from '../support/requires.ts';
 import { Screen, showTheSame } from '../support/tmux.ts';
 
@@ -29,7 +30,7 @@ beforeAll(async () => {
   await mkdir(here);
   await writeFile(join(here, 'text.txt'), `${lines.join('\n')}\n`);
   await sandbox.files.write('/workspace/text.txt', `${lines.join('\n')}\n`);
-  atoll = `${process.execPath} ${join(import.meta.dirname, '../../src/cli/main.ts')} sh box`;
+  atoll = `${process.execPath} ${programPath('src/cli/main.ts')} sh box`;
 });
 afterAll(async () => {
   await rm(here, { recursive: true, force: true });

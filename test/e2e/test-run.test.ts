@@ -16,6 +16,12 @@ const failing = `import { expect, test } from 'vitest'; test('fails', () => { ex
 const skipped = `import { test } from 'vitest'; test.skip('is skipped', () => {});`;
 const stray = `import { test } from 'vitest'; test('leaves a promise', async () => {
   Promise.reject(new Error('nobody waits')); await new Promise((resolve) => setTimeout(resolve, 50)); });`;
+const leaving = `import { spawn } from 'node:child_process'; import { mkdtempSync } from 'node:fs'; import { tmpdir } from 'node:os';
+  import { test } from 'vitest';
+  test('leaves a directory and a process', () => {
+    mkdtempSync(tmpdir() + '/forgotten-');
+    spawn('sleep', ['30'], { detached: true, stdio: 'ignore' }).unref();
+  });`;
 const failingOnce = `import { existsSync, writeFileSync } from 'node:fs';
   import { beforeAll, describe, expect, test } from 'vitest';
   const isFirst = (name) => { const is = !existsSync(name); writeFileSync(name, ''); return is; };
@@ -28,7 +34,7 @@ const failingHookOnce = `import { existsSync, writeFileSync } from 'node:fs';
   beforeAll(() => { if (!existsSync('hook')) { writeFileSync('hook', ''); throw new Error('hook fails once'); } });
   test('comes after the hook', () => {});`;
 
-const support = ['requires.ts', 'shared-layers.ts'].map((name) => join('test', 'support', name));
+const support = ['requires.ts', 'run-leftovers.ts', 'whole-run.ts'].map((name) => join('test', 'support', name));
 
 let checkout: string;
 
@@ -39,8 +45,9 @@ beforeEach(() => {
   for (const path of ['package.json', 'vitest.config.ts', 'scripts', ...support]) {
     cpSync(join(root, path), join(checkout, path), { recursive: true });
   }
-  // There are no locks to watch in a made-up checkout.
+  // There are no locks to watch and no programs in a made-up checkout.
   writeFileSync(join(checkout, 'test', 'support', 'check-lock-order.ts'), '');
+  writeFileSync(join(checkout, 'test', 'support', 'bundle-programs.ts'), 'export function setup() {}');
   symlinkSync(join(root, 'node_modules'), join(checkout, 'node_modules'));
 });
 
@@ -94,6 +101,18 @@ test(
   options,
 );
 
+testWith(requires.linux)(
+  'a run that leaves a directory and a process behind fails, and names them',
+  async () => {
+    const run = await runTests({ 'src/a.test.ts': passing, 'test/e2e/b.test.ts': leaving });
+
+    expect(run.errors).toMatch(/The tests left something behind: .*"\d+: sleep 30 .*"forgotten-/s);
+    expect(run.output).toContain('failed: vitest ended with 1 although no test failed');
+    expect(run).toMatchObject({ lastLine: '2 passed, 1 failed, 0 skipped', exitCode: 1 });
+  },
+  options,
+);
+
 testWith(requires.linux, requires.root, requires.cgroups)(
   'a skipped test fails the run in CI on a machine that can run everything, and only there',
   async () => {
@@ -118,6 +137,7 @@ test(
 interface Run {
   readonly exitCode: number;
   readonly output: string;
+  readonly errors: string;
   readonly lastLine: string | undefined;
 }
 
@@ -126,13 +146,14 @@ function runTests(files: Readonly<Record<string, string>>, env: NodeJS.ProcessEn
   const { promise, resolve } = Promise.withResolvers<Run>();
   // What the vitest around this one has set is not meant for the one inside.
   const inherited = Object.entries(process.env).filter(
-    ([name]) => !/^(VITEST|NODE_ENV|TEST|MODE|DEV|PROD|CI)/.test(name),
+    ([name]) => !/^(VITEST|NODE_ENV|TEST|MODE|DEV|PROD|CI|ATOLL)/.test(name),
   );
   const settings = { cwd: checkout, env: { ...Object.fromEntries(inherited), ...env } };
-  execFile(process.execPath, [join(checkout, 'scripts', 'test.ts')], settings, (error, stdout) => {
+  execFile(process.execPath, [join(checkout, 'scripts', 'test.ts')], settings, (error, stdout, stderr) => {
     resolve({
       exitCode: error === null ? 0 : Number(error.code),
       output: stdout,
+      errors: stderr,
       lastLine: stdout.trimEnd().split('\n').at(-1),
     });
   });

@@ -19,7 +19,7 @@ let directory: string;
 let repository: string;
 let remote: GitHttp;
 beforeAll(async () => {
-  platform = await Platform.start({ serverEnvironment: { ATOLL_GIT_HOSTS: '127.0.0.1' } });
+  platform = await Platform.start({ serverEnvironment: { ATOLL_PRIVATE_HOSTS: '127.0.0.1' } });
   directory = await mkdtemp(join(tmpdir(), 'atoll-transfer-'));
   repository = join(directory, 'repository');
   await mkdir(repository);

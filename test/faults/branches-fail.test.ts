@@ -7,6 +7,7 @@ import { promisify } from 'node:util';
 import { expect } from 'vitest';
 import { ScriptedFaults } from '../../src/base/index.ts';
 import { SandboxNode } from '../../src/node/index.ts';
+import { errorCatalog } from '../../src/protocol/index.ts';
 import {
   checkpointOf,
   expectMoving,
@@ -74,6 +75,7 @@ testWith(...machine)(
         ...{ code: 'insufficient_storage', details: { state: 'stopped' } },
         message: expect.stringMatching(/is full; the earlier life has ended/),
       });
+      expect(errorCatalog.insufficient_storage.meaning, 'as the catalog says').toContain('`details.state`');
       faults.clear('node-restore-ended');
       const ended = (await node.findSandbox(sandbox.mark.sandboxId))!;
       expect(ended).toMatchObject({ generation: 1, life: { kind: 'ended', reason: 'requested' } });

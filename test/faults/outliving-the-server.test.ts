@@ -83,7 +83,7 @@ test('K46: a graceful stop of server and node leaves sandboxes running', async (
 });
 
 test('K19: with no server and no node a sandbox ends on time, and is found expired', async () => {
-  for (const platform of [inside, apart]) {
+  const endsOnTime = async (platform: Platform) => {
     const expiresInMs = 5_000;
     const { id, expiresAt } = await platform.client.sandboxes.create({ expiresInMs });
     const stays = await platform.client.sandboxes.create({ expiresInMs: 3600 * 1000 });
@@ -100,7 +100,8 @@ test('K19: with no server and no node a sandbox ends on time, and is found expir
       expect(await platform.client.sandboxes.get(id)).toMatchObject({ state: 'stopped', reason: 'expired' });
     }, patience);
     expect(await platform.client.sandboxes.get(stays.id)).toMatchObject({ state: 'running' });
-  }
+  };
+  await Promise.all([inside, apart].map(endsOnTime));
 });
 
 test('K19: with the server stopped the node ends a sandbox on time, and the next server records it', async () => {

@@ -134,7 +134,7 @@ test('C52: a recovery that is killed is recovered from', async () => {
   const made = await planCase(platform.client);
   await platform.restartServer('after-plan-rolling-back=crash');
   await interrupted(platform.server, impatient(platform).plans.rollBack(made.plan));
-  await diesAtStart('after-plan-taken-over');
+  for (const point of ['after-plan-fence-given', 'after-plan-taken-over']) await diesAtStart(point);
   await platform.startServer();
   await atRest(made, ['rolledBack']);
 });

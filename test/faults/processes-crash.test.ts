@@ -1,9 +1,10 @@
 /** Processes and the death of server or node: what runs goes on, nothing runs twice, and every byte and exit is there afterwards. */
 import { randomUUID } from 'node:crypto';
-import { access, readdir } from 'node:fs/promises';
+import { access, readdir, readFile, rm, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { kill } from 'node:process';
 import { afterAll, beforeAll, expect, vi } from 'vitest';
+import type { Sandbox } from '../../src/sdk/index.ts';
 import { briskSettings, impatient, interrupted, patience, untilAdmitted, untilAnswered } from '../support/crashes.ts';
 import { initPid } from '../support/node-leftovers.ts';
 import { Platform } from '../support/platform.ts';
@@ -104,6 +105,45 @@ test('K22: a start that was cut off is in doubt in a later life of its sandbox, 
   const again = next.processes.start('echo ran >> /root/ran', { idempotencyKey: key, generation: first });
   await expect(again).rejects.toMatchObject({ code: 'operation_in_doubt' });
   expect(await runs()).toBe(before);
+  await next.delete();
+});
+
+test('K22: a start that a loss of power made everybody forget is refused when it is repeated, and does not run twice', async () => {
+  const sandbox = await platform.client.sandboxes.create();
+  const database = ['atoll.db', 'atoll.db-wal'].map((name) => join(platform.dataDirectory, 'server', name));
+  const synced = await Promise.all(database.map((path) => readFile(path)));
+  const key = randomUUID();
+  const { generation } = sandbox;
+  const start = async (of: Sandbox) =>
+    await of.processes.start('echo ran >> /root/ran', { idempotencyKey: key, generation });
+  const process = await start(sandbox);
+  await process.wait({ for: 'tree' });
+
+  // What a machine loses: its processes, and of the files whatever was written and not synced. The start was that alone.
+  await platform.killServer();
+  await platform.killNode();
+  kill(await initPid(platform.nodeDirectory, sandbox.id), 'SIGKILL');
+  await Promise.all(database.map((path, index) => writeFile(path, synced[index]!)));
+  await rm(join(platform.dataDirectory, 'server', 'atoll.db-shm'));
+  const directory = join(platform.nodeDirectory, 'sandboxes', sandbox.id);
+  await rm(join(directory, 'processes', `${process.id}.json`));
+  await rm(join(directory, 'journals', process.id), { recursive: true });
+  await platform.startNode();
+  await platform.startServer();
+
+  const operation = await fetch(`${platform.server.url}/v1/operations/key:${key}`, {
+    headers: { Authorization: `Bearer ${platform.key}` },
+  });
+  expect(operation.status, 'the key is forgotten').toBe(404);
+  const next = await untilAnswered(() => platform.client.sandboxes.connect(sandbox.id));
+  await expect(start(next)).rejects.toMatchObject({
+    code: expect.stringMatching(/^sandbox_(unavailable|wrong_state)$/),
+  });
+  await vi.waitFor(async () => expect((await next.refresh()).state).toBe('stopped'), patience);
+  await next.start();
+  await expect(start(next)).rejects.toMatchObject({ code: 'stale_generation' });
+  expect((await next.exec('cat /root/ran')).stdout).toBe('ran\n');
+  expect((await next.processes.list()).items).toEqual([]);
   await next.delete();
 });
 

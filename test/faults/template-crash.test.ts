@@ -78,6 +78,46 @@ for (const [point, left] of points) {
   });
 }
 
+/** Killed with a life that is there and a start command that is not, or not ready. */
+const startPoints = [
+  ['create', 'node-create-before-answer'],
+  ['create', 'node-start-command-begun'],
+  ['start', 'node-start-before-answer'],
+] as const;
+
+for (const [call, point] of startPoints) {
+  test(`killed at ${point}: the sandbox that is there has its start command, begun once`, async () => {
+    const { templates, sandboxes } = platform.client;
+    const command = 'echo begun >> /root/begun; touch /root/ready; exec sleep 1000';
+    const start = { command, ready: { command: 'test -e /root/ready' } };
+    await (await templates.build('started', definitionOf({ from: 'base', user: 'root', start }))).wait();
+    const name = `${point}-made`;
+    if (call === 'start') await (await sandboxes.create({ name, template: 'started' })).stop();
+
+    await platform.restartServer(`${point}=crash`);
+    const idOf = async () => {
+      const { items } = await platform.client.sandboxes.list();
+      return items.find((one) => one.name === name)!.id;
+    };
+    const hasty = impatient(platform).sandboxes;
+    const cut =
+      call === 'create' ? hasty.create({ name, template: 'started' }) : (await hasty.connect(await idOf())).start();
+    await Promise.all([expect(cut).rejects.toThrow(), platform.server.died]);
+    await platform.startServer();
+
+    const find = async () => platform.client.sandboxes.connect(await idOf());
+    await vi.waitFor(async () => expect(await find()).toMatchObject({ state: 'running' }), patience);
+    const made = await find();
+    await vi.waitFor(async () => expect((await made.processes.get('start')).view.running).toBe(true), patience);
+    const { items } = await made.processes.list();
+    expect(items.map((process) => process.name)).toEqual(['start']);
+    const begun = call === 'create' ? 'begun\n' : 'begun\nbegun\n';
+    await vi.waitFor(async () => expect((await made.exec('cat /root/begun')).stdout).toBe(begun), patience);
+    await made.delete();
+    await platform.client.templates.remove('started');
+  });
+}
+
 test('a build that fails or is cancelled leaves none of its layers', async () => {
   const { templates } = platform.client;
   const steps = [{ run: 'echo one > one' }, { run: 'exit 1' }];

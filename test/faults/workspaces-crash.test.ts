@@ -12,6 +12,7 @@ import { promisify } from 'node:util';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
 import { ScriptedFaults } from '../../src/base/index.ts';
 import { newId } from '../../src/protocol/index.ts';
+import { programPath } from '../support/program-path.ts';
 import { describeWith, requires, testWith } from '../support/requires.ts';
 import { openLocalRig, type WorkspacesUnderTest, WorkspaceUser } from '../support/workspace-rig.ts';
 import { type WorkerAction, type WorkerScene, workerActions } from '../support/workspace-worker.ts';
@@ -50,7 +51,7 @@ describeWith(requires.linux, requires.program('git'))('workspaces', () => {
   }
 
   async function elsewhere(action: WorkerAction, script = '') {
-    const program = join(import.meta.dirname, '../support/workspace-worker.ts');
+    const program = programPath('test/support/workspace-worker.ts');
     const argument = JSON.stringify({ scene, action, faults: script });
     const child = spawn(process.execPath, [program, argument], { stdio: ['ignore', 'pipe', 'inherit'] });
     const [said, [code, signal]] = await Promise.all([text(child.stdout), once(child, 'exit')]);

@@ -14,6 +14,7 @@ import { afterAll, beforeAll, expect, test } from 'vitest';
 import { encodeFrame, FrameReader, field, textField, u16, u32, u64 } from '../../src/base/index.ts';
 import { AttackRig, type Target } from '../support/attack-rig.ts';
 import { describeWith, requires } from '../support/requires.ts';
+import { copySanitizedInit } from '../support/sanitized-init.ts';
 
 const nobody = { uid: 65_534, gid: 65_534 };
 const answerLimit = { limitBytes: 8 * 1024 * 1024 };
@@ -31,11 +32,10 @@ describeWith(
   let program: string;
 
   beforeAll(async () => {
-    const build = join(import.meta.dirname, '../../native/build.sh');
     const outside = await AttackRig.open();
     program = join(outside.directory, 'atoll-init-sanitized');
     await chmod(outside.directory, 0o755);
-    await promisify(execFile)('sh', [build, '--sanitize', program]);
+    await copySanitizedInit(program);
     rig = await AttackRig.open({ initProgram: program });
     target = await rig.sandbox();
     closeOutside = () => outside.close();

@@ -1,10 +1,10 @@
 /** The other end of `apply-worker.ts`: starts it when it is needed and notices when it is gone. */
 import { type ChildProcess, spawn } from 'node:child_process';
 import { once } from 'node:events';
-import { join } from 'node:path';
 import { createInterface } from 'node:readline';
 import type { ApplyResult } from '../../src/checkout/apply/index.ts';
 import type { ApplyOrder } from './apply-worker.ts';
+import { programPath } from './program-path.ts';
 
 export type ApplyAnswer =
   | { readonly result: ApplyResult | null; readonly hits: number }
@@ -40,7 +40,7 @@ export class ApplyProcess implements AsyncDisposable {
 
   #start(): ChildProcess {
     if (this.#child !== undefined) return this.#child;
-    const program = join(import.meta.dirname, 'apply-worker.ts');
+    const program = programPath('test/support/apply-worker.ts');
     const child = spawn(process.execPath, [program], { stdio: ['pipe', 'pipe', 'inherit'] });
     child.stdin?.on('error', () => {}); // It may be dead already; the missing answer tells.
     this.#child = child;

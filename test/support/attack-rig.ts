@@ -5,13 +5,14 @@
 import { type ChildProcess, execFile, spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { globSync } from 'node:fs';
-import { mkdtemp, readFile, rm } from 'node:fs/promises';
+import { copyFile, mkdtemp, readFile, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { promisify } from 'node:util';
 import { expect } from 'vitest';
 import { Cgroups, type OpenGuard } from '../../src/isolation/index.ts';
 import type { ExecOrder, NodeSandbox, SandboxSpec } from '../../src/protocol/index.ts';
+import { keptBuild } from './kept-build.ts';
 import { initProgram, openDirectNode } from './node-harness.ts';
 import { createOrder, execOrder, run, type TextOutcome } from './node-orders.ts';
 import { ownTreeOf } from './sandbox-tree.ts';
@@ -56,7 +57,9 @@ export class AttackRig {
   static async open(options: { readonly initProgram?: string } = {}): Promise<AttackRig> {
     const rig = new AttackRig(await mkdtemp(join(tmpdir(), 'atoll-attack-')), options.initProgram ?? initProgram);
     const sources = globSync('*.c', { cwd: programs }).map((name) => join(programs, name));
-    await promisify(execFile)('cc', [...compilerFlags, '-o', rig.program, ...sources, '-lrt']);
+    const build = (output: string) => promisify(execFile)('cc', [...compilerFlags, '-o', output, ...sources, '-lrt']);
+    const headers = globSync('*.h', { cwd: programs }).map((name) => join(programs, name));
+    await copyFile(await keptBuild({ name: 'attack', sources: [...sources, ...headers], build }), rig.program);
     return rig;
   }
 

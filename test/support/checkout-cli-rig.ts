@@ -5,8 +5,9 @@ import { mkdir, mkdtemp, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
 import type { CliAnswer, Platform } from './platform.ts';
+import { programPath } from './program-path.ts';
 
-const cli = join(import.meta.dirname, '../../src/cli/main.ts');
+const cli = programPath('src/cli/main.ts');
 
 export interface RunOptions {
   readonly cwd?: string;

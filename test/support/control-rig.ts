@@ -1,6 +1,5 @@
 /** Control on a real SQLite store and a node in memory. `restart` is a crash: a new Control on the same store and node. */
-import { mkdtemp, rm } from 'node:fs/promises';
-import { tmpdir } from 'node:os';
+import { rm } from 'node:fs/promises';
 import { join } from 'node:path';
 import { KeptFiles, ScriptedFaults, silentLogger } from '../../src/base/index.ts';
 import type { Delivery } from '../../src/control/index.ts';
@@ -29,6 +28,7 @@ import { openSqliteStore, type Store } from '../../src/store/index.ts';
 import { CrashLine } from './crash-line.ts';
 import { FakeClock } from './fake-clock.ts';
 import { FakeNode } from './fake-node.ts';
+import { quickDirectory } from './quick-directory.ts';
 
 export interface RigOptions {
   /** Who does the work of plans on workspaces, where it is not the real one. */
@@ -64,7 +64,7 @@ export class ControlRig {
   }
 
   static async open(options: RigOptions = {}): Promise<ControlRig> {
-    const rig = new ControlRig(await mkdtemp(join(tmpdir(), 'atoll-rig-')), options);
+    const rig = new ControlRig(await quickDirectory('atoll-rig-'), options);
     rig.store = await openSqliteStore({ path: join(rig.directory, 'atoll.db') });
     await rig.#start();
     const key = await rig.control.who.ensureFirstKey();

@@ -1,4 +1,4 @@
-/** Deletes every sandbox of the node whose data directory is the first argument, without a server: it may be what a test has broken. */
+/** Deletes every sandbox of the node with this data directory, without a server: it may be what a test has broken. */
 import { ensureNativeInit } from '../../src/app/index.ts';
 import { SandboxNode } from '../../src/node/index.ts';
 import { smallPool } from './small-pool.ts';
@@ -17,5 +17,3 @@ export async function deleteSandboxes(nodeDirectory: string): Promise<void> {
     await node.close();
   }
 }
-
-if (import.meta.main) await deleteSandboxes(process.argv[2]!);

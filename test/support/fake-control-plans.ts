@@ -125,7 +125,7 @@ export function fakeControlPlans(note: (method: string, ...args: readonly unknow
       },
       restores: { restore: noted('restorePlan', () => testPlan) },
       recovery: {
-        run: noted('recoverPlans', () => ({
+        ask: noted('recoverPlans', () => ({
           actions: [{ kind: 'committing', planId: testPlan.id, outcome: 'settled' }],
           waiting: [],
         })),

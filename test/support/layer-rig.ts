@@ -20,8 +20,10 @@ import {
 import { makeBtrfs } from '../../src/layers/loop-pool.ts';
 import type { LayerId } from '../../src/protocol/index.ts';
 import { btrfs } from './btrfs.ts';
+import { keptBuild } from './kept-build.ts';
 import type { LayerAction, LayerWorkerOptions } from './layer-worker.ts';
 import { initProgram } from './node-harness.ts';
+import { programPath } from './program-path.ts';
 import { type Requirement, requires } from './requires.ts';
 import { smallPool } from './small-pool.ts';
 
@@ -139,7 +141,7 @@ export class LayerRig {
       faults: options.faults ?? '',
       action,
     };
-    const program = join(import.meta.dirname, 'layer-worker.ts');
+    const program = programPath('test/support/layer-worker.ts');
     const child = spawn(process.execPath, [program, JSON.stringify(told)], { stdio: ['ignore', 'pipe', 'inherit'] });
     let said = '';
     child.stdout.on('data', (bytes: Buffer) => {
@@ -190,7 +192,7 @@ export class LayerRig {
 
   /** A process that writes to an open file and a mapping of it. It ends with a signal. */
   async hold(file: string): Promise<ChildProcess> {
-    this.#tool ??= compileTreeTool(this.directory);
+    this.#tool ??= compileTreeTool();
     const child = spawn(await this.#tool, ['hold', file], { stdio: ['ignore', 'pipe', 'inherit'] });
     await once(child.stdout, 'data');
     return child;
@@ -208,7 +210,7 @@ export class LayerRig {
   }
 
   async #run(words: readonly string[], script: readonly string[]): Promise<string[]> {
-    this.#tool ??= compileTreeTool(this.directory);
+    this.#tool ??= compileTreeTool();
     const running = promisify(execFile)(await this.#tool, [...words], { maxBuffer: 64 * mebibyte });
     running.child.stdin?.end(script.map((line) => `${line}\n`).join(''));
     return (await running).stdout.trimEnd().split('\n');
@@ -216,9 +218,11 @@ export class LayerRig {
 }
 
 /** The program of programs/tree-tool.c, which needs no library where it runs. */
-export async function compileTreeTool(directory: string): Promise<string> {
-  const output = join(directory, 'tree-tool');
+export function compileTreeTool(): Promise<string> {
   const source = join(import.meta.dirname, 'programs/tree-tool.c');
-  await promisify(execFile)('cc', ['-O1', '-static', '-D_GNU_SOURCE', '-o', output, source]);
-  return output;
+  return keptBuild({
+    name: 'tree-tool',
+    sources: [source],
+    build: (output) => promisify(execFile)('cc', ['-O1', '-static', '-D_GNU_SOURCE', '-o', output, source]),
+  });
 }

@@ -11,10 +11,11 @@ import type { Readable, Writable } from 'node:stream';
 import { ScriptedFaults } from '../../src/base/index.ts';
 import { NodeClient, SandboxNode, type SandboxNodeOptions } from '../../src/node/index.ts';
 import type { NodeApi } from '../../src/protocol/index.ts';
+import { programPath } from './program-path.ts';
 
 export const initProgram = join(import.meta.dirname, '../../native/atoll-init');
 
-/** Built once for the whole run of tests, where that is set up (shared-layers.ts). */
+/** Built once for the whole run of tests, where that is set up (whole-run.ts). */
 const layers = process.env['ATOLL_LAYERS'];
 /** What every node of a test is opened with. */
 export const nodeOptions: Omit<SandboxNodeOptions, 'dataDirectory'> = {
@@ -118,7 +119,7 @@ async function startProcess(
   const token = 'a token for tests';
   const { log: _log, clock: _clock, ...plain } = options;
   const argument = JSON.stringify({ ...nodeOptions, token, ...plain });
-  const program = join(import.meta.dirname, 'node-process.ts');
+  const program = programPath('test/support/node-process.ts');
   const child = spawn(process.execPath, [program, argument], { stdio: ['pipe', 'pipe', 'inherit'] });
   const died = once(child, 'exit').then(() => {});
   const line = once(createInterface({ input: child.stdout }), 'line') as Promise<[string]>;

@@ -1,7 +1,7 @@
 /** What a node's sandboxes have left on this machine: processes, groups, mounts and directories that name its data directory. */
-import { createHash } from 'node:crypto';
 import { readdir, readFile } from 'node:fs/promises';
 import { join } from 'node:path';
+import { groupNameOf, hashOf } from './run-leftovers.ts';
 
 export interface Leftovers {
   readonly processes: readonly string[];
@@ -13,7 +13,7 @@ export interface Leftovers {
 export const nothingLeft: Leftovers = { processes: [], groups: [], mounts: [], directories: [] };
 
 export async function findLeftovers(dataDirectory: string): Promise<Leftovers> {
-  const root = rootGroup(dataDirectory);
+  const root = groupNameOf(hashOf(dataDirectory));
   const mounts = (await readFile('/proc/self/mounts', 'utf8')).split('\n');
   const trees = mounts.map((line) => line.split(' ')).filter(([, , type]) => type?.startsWith('cgroup'));
   const groups = await Promise.all(trees.map(([, directory]) => list(join(directory!, root))));
@@ -29,14 +29,9 @@ export async function findLeftovers(dataDirectory: string): Promise<Leftovers> {
 
 /** The init of a running sandbox, as this machine sees it. */
 export async function initPid(dataDirectory: string, sandboxId: string): Promise<number> {
-  const [pid, ...others] = await processesIn(`${rootGroup(dataDirectory)}/${sandboxId}/init`);
+  const [pid, ...others] = await processesIn(`${groupNameOf(hashOf(dataDirectory))}/${sandboxId}/init`);
   if (pid === undefined || others.length > 0) throw new Error(`${sandboxId} has no single init.`);
   return Number(pid);
-}
-
-/** As src/isolation/cgroups.ts names it. */
-function rootGroup(dataDirectory: string): string {
-  return `atoll-${createHash('sha256').update(dataDirectory).digest('hex').slice(0, 16)}`;
 }
 
 async function processesIn(group: string): Promise<string[]> {

@@ -62,6 +62,19 @@ export class PlanRig {
     }
   }
 
+  /** Two workspaces, a sandbox on each with a change of its own, and a plan of both. */
+  async planOfTwo() {
+    const [one, two] = [await this.workspace('one'), await this.workspace('two')];
+    const boxes = [await this.sandbox(one), await this.sandbox(two)];
+    this.write(boxes[0]!, one, { mine: '1' });
+    this.write(boxes[1]!, two, { mine: '2' });
+    const heads = async () => {
+      const found = [await this.model.workspace(one), await this.model.workspace(two)];
+      return found.map((workspace) => workspace!.headNumber);
+    };
+    return { one, two, boxes, plan: (await this.create('p', boxes)).id, heads };
+  }
+
   create(name: string, members: readonly SandboxId[] = [], conditions: Conditions = {}) {
     return this.plans.create(this.rig.caller, conditions, { name, members: [...members] });
   }
@@ -116,7 +129,31 @@ export class PlanRig {
   }
 
   recover() {
-    return this.plans.recovery.run();
+    return this.plans.recovery.ask(this.rig.caller);
+  }
+
+  /** The server dies there, over this, and another comes. */
+  async dieAt(point: string, work: () => Promise<unknown>): Promise<void> {
+    const gate = this.rig.faults.hold(point);
+    work().catch(() => {});
+    await gate.reached;
+    await this.rig.crash();
+    gate.open();
+    await this.rig.restart();
+  }
+
+  /** Moves the clock until the work is over: what waits for leases, or tries again, does so by it. */
+  async byTheClock<Result>(work: Promise<Result>): Promise<Result> {
+    let isOver = false;
+    const end = () => {
+      isOver = true;
+    };
+    work.then(end, end);
+    while (!isOver) {
+      await this.rig.quiet();
+      this.rig.clock.step(1_000);
+    }
+    return await work;
   }
 
   /** Names that hold something anywhere. */

@@ -4,7 +4,8 @@
  *
  * What is checked, whatever was answered, lost or interrupted:
  *  - The history of targets holds whole plans only: a commit is in all of the targets that it says, or in none.
- *  - What a sandbox had when it was committed is in the version; what nobody committed is still in its sandbox. No byte is lost.
+ *  - What a sandbox had when it was committed is in the version and in every later one; what nobody committed is still in its sandbox, unless it
+ *    was rolled back; and no version has anything else. Bytes are compared, and none is lost.
  *  - A commit that was answered is what the history shows, and its versions carry its plan.
  *  - When all has come to rest, every plan is in a state that stays, no lease of a plan is held, and nothing is left to recover.
  */
@@ -17,13 +18,21 @@ import {
   type SandboxId,
   type WorkspaceId,
 } from '../../src/protocol/index.ts';
+import type { WorkspaceVersionRecord } from '../../src/store/index.ts';
 import type { PlanRig } from './plan-rig.ts';
 import { SeededRandom } from './seeded-random.ts';
+import { type AskedCommit, firstTree, sharedPath, WrittenBytes } from './written-bytes.ts';
 
 const crashPoints = [
   ...['after-plan-committing', 'after-plan-leases', 'after-plan-collected', 'after-plan-combined'],
   ...['before-plan-decision', 'after-plan-decision', 'after-plan-lease-ended', 'after-plan-released'],
-  ...['after-plan-rolling-back', 'after-plan-member-dropped', 'before-plan-rolled-back', 'after-plan-taken-over'],
+  ...[
+    'after-plan-rolling-back',
+    'after-plan-member-dropped',
+    'before-plan-rolled-back',
+    'after-plan-taken-over',
+    'after-plan-fence-given',
+  ],
   ...['after-plan-target', 'after-apply-settings', 'before-acknowledge-lease', 'after-plan-deleted'],
 ];
 
@@ -39,18 +48,27 @@ export class PlanSchedule {
   readonly #targets: WorkspaceId[] = [];
   readonly #plans: Planned[] = [];
   readonly #answers: PlanCommitView[] = [];
-  readonly #asked = new Set<PlanCommitId>();
+  /** In which batch. */
+  readonly #asked = new Map<PlanCommitId, number>();
+  readonly #bytes: WrittenBytes;
   #count = 0;
+  #batchNumber = 0;
 
   constructor(rig: PlanRig, seed: number) {
     this.#rig = rig;
     this.#random = new SeededRandom(seed);
     this.#label = String(seed);
+    this.#bytes = new WrittenBytes(rig.model);
+  }
+
+  /** How many texts were found where they belong. */
+  get found(): number {
+    return this.#bytes.found;
   }
 
   async run(options: { readonly steps: number }): Promise<void> {
     for (let index = 0; index < 4; index++) {
-      this.#targets.push(await this.#rig.workspace(`${this.#label}-${index}`, { shared: 'base' }));
+      this.#targets.push(await this.#rig.workspace(`${this.#label}-${index}`, firstTree));
     }
     for (let index = 0; index < 3; index++) {
       const plan: Planned = { name: `${this.#label}-plan${index}`, boxes: [] };
@@ -91,32 +109,39 @@ export class PlanSchedule {
     if (kind === 'exec') return () => this.#rig.rig.exec(box);
     if (kind === 'delete') return () => this.#rig.rig.delete(box);
     const target = this.#random.pick(this.#targets);
-    const path = this.#random.next() < 0.2 ? 'shared' : `f${this.#count++}`;
+    const path = this.#random.next() < 0.2 ? sharedPath : `f${this.#count++}`;
     return async () => this.#write(box, target, path);
   }
 
   /** As a command would: not while a lease is held. */
   async #write(box: SandboxId, target: WorkspaceId, path: string): Promise<void> {
     await this.#rig.rig.exec(box);
-    const files = this.#rig.model.files.get(`${box} ${target}`);
-    files?.set(path, `${box} ${this.#count++}`);
+    this.#writeNow(box, target, path);
+  }
+
+  #writeNow(box: SandboxId, target: WorkspaceId, path: string): void {
+    this.#bytes.write({ box, target, path, text: `${box} ${this.#count++}`, batch: this.#batchNumber });
   }
 
   async #newBox(plan: Planned): Promise<void> {
     const targets = this.#targets.filter(() => this.#random.next() < 0.6);
-    const box = await this.#rig.sandbox(...(targets.length === 0 ? [this.#targets[0]!] : targets));
+    const attached = targets.length === 0 ? [this.#targets[0]!] : targets;
+    const box = await this.#rig.sandbox(...attached);
     plan.boxes.push(box);
+    // It comes with something of its own, before anybody can have it.
+    this.#writeNow(box, attached[0]!, `f${this.#count++}`);
     await this.#rig.add(plan.name, box);
   }
 
   async #commit(plan: Planned, how: { mode: 'atomic' | 'bestEffort'; dryRun: boolean }): Promise<void> {
     const commitId = newId('planCommit');
-    this.#asked.add(commitId);
+    this.#asked.set(commitId, this.#batchNumber);
     const answer = await this.#rig.commit(plan.name, { ...how, commitId, waitMs: 1_000 });
     this.#answers.push(answer);
   }
 
   async #rollBack(plan: Planned): Promise<void> {
+    this.#bytes.rollbackAsked(plan.boxes, this.#batchNumber);
     await this.#rig.rollBack(plan.name);
   }
 
@@ -129,6 +154,7 @@ export class PlanSchedule {
   /** All at once; with some probability the server dies at a fault point on the way, and comes back. */
   async #batch(batch: readonly (() => Promise<unknown>)[]): Promise<void> {
     const { rig } = this.#rig;
+    this.#batchNumber++;
     const point = this.#random.next() < 0.35 ? this.#random.pick(crashPoints) : undefined;
     const gate = point === undefined ? undefined : rig.faults.hold(point);
     const done = Promise.all(batch.map((one) => this.#attempt(one)));
@@ -208,15 +234,31 @@ export class PlanSchedule {
       const found = await this.#rig.get(name).catch(() => undefined);
       if (found === undefined) continue;
       expect(['open', 'committed', 'rolledBack', 'rollbackIncomplete']).toContain(found.state.kind);
+      if (found.state.kind !== 'rolledBack') continue;
+      for (const { sandboxId, attachments } of found.members) {
+        const baseOf = (target: WorkspaceId) => attachments.find((one) => one.workspaceId === target)?.base.commit;
+        this.#bytes.checkRolledBack({ sandboxId, baseOf });
+      }
     }
     const held = (await rig.leases()).filter(({ holder }) => holder.startsWith('plan '));
     expect(held, 'no lease of a plan is held').toEqual([]);
-    await this.#checkHistory();
-    await this.#checkBytes();
+    const commits = await this.#commits();
+    await this.#checkHistory(commits);
+    await this.#checkBytes(commits);
+  }
+
+  /** Those that were asked for and are known still, with what came of them. */
+  async #commits(): Promise<AskedCommit[]> {
+    const commits: AskedCommit[] = [];
+    for (const [id, batch] of this.#asked) {
+      const record = await this.#rig.rig.store.read(({ plans }) => plans.findCommit(id));
+      if (record?.result) commits.push({ batch, view: JSON.parse(record.result) as PlanCommitView });
+    }
+    return commits;
   }
 
   /** Each commit is in every target that it published, under its plan, or in none. */
-  async #checkHistory(): Promise<void> {
+  async #checkHistory(commits: readonly AskedCommit[]): Promise<void> {
     const { store } = this.#rig.rig;
     const inHistory = new Map<string, Set<WorkspaceId>>();
     for (const target of this.#targets) {
@@ -228,10 +270,8 @@ export class PlanSchedule {
       }
     }
     const told = new Set<string>();
-    for (const id of this.#asked) {
-      const record = await store.read(({ plans }) => plans.findCommit(id));
-      if (record === undefined || record.result === null) continue;
-      const view = JSON.parse(record.result) as PlanCommitView;
+    for (const { view } of commits) {
+      const { id } = view;
       const published = view.targets.filter(({ state }) => state === 'published');
       const isWhole = view.targets.every(({ state }) => state === 'published' || state === 'unchanged');
       if (view.mode === 'atomic') {
@@ -261,15 +301,28 @@ export class PlanSchedule {
   }
 
   /** What a living sandbox changed is in its files; what was published of it is in a version. */
-  async #checkBytes(): Promise<void> {
+  async #checkBytes(commits: readonly AskedCommit[]): Promise<void> {
     const { store } = this.#rig.rig;
+    const histories = new Map<WorkspaceId, readonly WorkspaceVersionRecord[]>();
     for (const target of this.#targets) {
       const versions = await store.read(({ workspaces }) => workspaces.versions(target, { limit: 1_000 }));
+      histories.set(target, versions);
       for (const { commit } of versions) expect(this.#rig.model.commits.has(commit)).toBe(true);
+      this.#bytes.checkVersions(
+        target,
+        versions.map(({ commit }) => commit),
+      );
       for (const [number, version] of versions.toReversed().entries()) expect(version.number).toBe(number + 1);
       for (const attachment of await store.read(({ workspaces }) => workspaces.attachmentsTo(target))) {
         expect(this.#rig.model.commits.has(attachment.baseCommit), 'a base is there').toBe(true);
       }
     }
+    this.#bytes.checkSandboxes();
+    const since = (target: WorkspaceId, number: number) =>
+      histories
+        .get(target)!
+        .filter((one) => one.number >= number)
+        .map(({ commit }) => commit);
+    for (const commit of commits) this.#bytes.checkCommit(commit, since);
   }
 }

@@ -12,13 +12,13 @@ import { createInterface } from 'node:readline';
 import { promisify } from 'node:util';
 import { Atoll } from '../../src/sdk/index.ts';
 import { deleteSandboxes } from './delete-sandboxes.ts';
+import { programPath } from './program-path.ts';
 import { smallPool } from './small-pool.ts';
 import { type TestWorld, world as worldAddresses } from './test-world.ts';
 
-const root = join(import.meta.dirname, '../..');
-const cli = join(root, 'src/cli/main.ts');
+const sources = join(import.meta.dirname, '../../src/cli/main.ts');
 /** Servers and nodes that tests start have the order of their locks watched. */
-const lockOrder = join(root, 'test/support/check-lock-order.ts');
+const lockOrder = programPath('test/support/check-lock-order.ts');
 /** Servers start in about a second; this is for a machine that does ten other things. */
 const startLimitMs = 60_000;
 /** A server that does not end by itself in this time is killed. */
@@ -44,6 +44,8 @@ export interface PlatformOptions {
   readonly serveOptions?: readonly string[];
   /** More of its environment. */
   readonly serverEnvironment?: Readonly<Record<string, string>>;
+  /** `sources`: the command line as a checkout has it. Default: bundled, where the run has a bundle, which starts sooner. */
+  readonly program?: 'sources';
   /** Words before the words of the server, to start it with less power than the test has. */
   readonly wrap?: readonly string[];
 }
@@ -100,7 +102,7 @@ export class Platform {
   async startNode(faults = ''): Promise<void> {
     const port = this.node === undefined ? '0' : new URL(this.node.url).port;
     const options = ['node', '--data', join(this.dataDirectory, 'far'), '--port', port];
-    this.node = await startDaemon(options, { ATOLL_FAULTS: faults, ...this.#storage }, this.#enter);
+    this.node = await startDaemon([this.#cli, ...options], { ATOLL_FAULTS: faults, ...this.#storage }, this.#enter);
   }
 
   async startServer(faults = ''): Promise<void> {
@@ -117,7 +119,7 @@ export class Platform {
       ...this.#storage,
       ...this.#options.serverEnvironment,
     };
-    this.server = await startDaemon(options, env, this.#enter);
+    this.server = await startDaemon([this.#cli, ...options], env, this.#enter);
     this.key = (await readFile(join(this.dataDirectory, 'server', 'key'), 'utf8')).trim();
     this.client = new Atoll({ url: await this.#reach(this.server.url), apiKey: this.key });
   }
@@ -146,7 +148,7 @@ export class Platform {
   cliWith(options: { stdin?: string; env?: Record<string, string> }, ...words: readonly string[]): Promise<CliAnswer> {
     const env = { ...process.env, ATOLL_DATA: join(this.dataDirectory, 'server'), ...options.env };
     return new Promise((resolve) => {
-      const [program, ...rest] = [...this.#enter, process.execPath, cli, ...words];
+      const [program, ...rest] = [...this.#enter, process.execPath, this.#cli, ...words];
       const child = execFile(program!, rest, { env, maxBuffer: 2 ** 28 }, (error, stdout, stderr) => {
         const code = error === null ? 0 : typeof error.code === 'number' ? error.code : 128;
         resolve({ code, stdout, stderr });
@@ -163,6 +165,10 @@ export class Platform {
   /** Ends the processes, deletes every sandbox, whatever state a test left things in, and removes the directory. */
   async close(): Promise<void> {
     await this.#remove();
+  }
+
+  get #cli(): string {
+    return this.#options.program === 'sources' ? sources : programPath('src/cli/main.ts');
   }
 
   get #storage(): Readonly<Record<string, string>> {
@@ -183,7 +189,7 @@ export class Platform {
   /** Where the network is: a node that finds its sandboxes again gives them theirs again. */
   async #deleteSandboxes(): Promise<void> {
     if (this.#enter.length === 0) return await deleteSandboxes(this.nodeDirectory);
-    const program = join(import.meta.dirname, 'delete-sandboxes.ts');
+    const program = programPath('test/support/delete-sandboxes-program.ts');
     const [enter, ...words] = [...this.#enter, process.execPath, program, this.nodeDirectory];
     await promisify(execFile)(enter!, words);
   }
@@ -211,7 +217,6 @@ async function startDaemon(
     process.execPath,
     '--import',
     lockOrder,
-    cli,
     ...words,
     '--json',
     '--log-level',

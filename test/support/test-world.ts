@@ -16,6 +16,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { createInterface } from 'node:readline';
 import { promisify } from 'node:util';
+import { programPath } from './program-path.ts';
 
 const run = promisify(execFile);
 const startLimitMs = 60_000;
@@ -49,7 +50,8 @@ export class TestWorld {
   }
 
   static async open(): Promise<TestWorld> {
-    const made = new TestWorld(randomBytes(3).toString('hex'));
+    // The name says of which run it is (run-leftovers.ts).
+    const made = new TestWorld(`${process.env['ATOLL_TEST_RUN'] ?? ''}${randomBytes(3).toString('hex')}`);
     try {
       await made.#build();
       await made.serve(made.#internet, 'dns');
@@ -79,7 +81,7 @@ export class TestWorld {
     await this.#start([
       ...this.enter,
       process.execPath,
-      join(import.meta.dirname, 'world-bridge.ts'),
+      programPath('test/support/world-bridge.ts'),
       path,
       String(port),
     ]);
@@ -122,7 +124,7 @@ export class TestWorld {
   }
 
   async serve(namespace: string, ...words: readonly string[]): Promise<void> {
-    const program = join(import.meta.dirname, 'world-server.ts');
+    const program = programPath('test/support/world-server.ts');
     await this.#start(['nsenter', `--net=/run/netns/${namespace}`, '--', process.execPath, program, ...words]);
   }
 

@@ -331,6 +331,20 @@ test('a shadow that has grown is repacked, and keeps what undo and the next snap
   expect(Object.keys(four).map(text)).toEqual(Object.values(four));
 });
 
+test('what a git that was killed has locked in the shadow is free for the next snapshot', async () => {
+  await write({ a: 'a\n' });
+  await snapshot();
+  const tidy = () => tidyShadow(checkout, { ...shadowLimits, looseObjects: -1 });
+  await tidy();
+  const [root] = await readdir(join(checkout.shadow, 'refs/atoll/roots'));
+  await writeFile(join(checkout.shadow, 'refs/atoll/roots', `${root}.lock`), '');
+  await expect(tidy(), 'the positive control').rejects.toThrow();
+  await writeFile(join(checkout.shadow, 'index.lock'), '');
+  await write({ a: 'changed\n' });
+  await snapshot();
+  expect(await tidy()).toBe(true);
+});
+
 test('a repository that git refuses to read is not taken for a plain directory', async () => {
   await cp(at('.git/HEAD'), join(top, 'HEAD'));
   await rm(at('.git/HEAD'));

@@ -212,7 +212,9 @@ async function remembered(checkout: Checkout): Promise<Remembered | undefined> {
 
 /** Whoever takes a snapshot holds the checkout's lock, so a lock file of git's here is from a process that was killed. */
 async function removeStaleLocks(checkout: Checkout): Promise<void> {
-  for (const name of await readdir(checkout.shadow)) {
+  const refs = await readdir(join(checkout.shadow, 'refs'), { recursive: true });
+  const names = [...(await readdir(checkout.shadow)), ...refs.map((name) => join('refs', name))];
+  for (const name of names) {
     if (name.endsWith('.lock')) await rm(join(checkout.shadow, name), { force: true });
   }
 }

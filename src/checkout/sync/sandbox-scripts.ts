@@ -48,7 +48,8 @@ if [ -f "$D/state" ]; then { read -r WAS_PUSHED; read -r WAS_BASE; read -r WAS_T
 line_of "$D/indexed"; INDEXED=\${LINE:-none}
 indexed() { INDEXED=$1; printf '%s\\n' "$1" > "$D/indexed"; }
 not_indexed() { [ "$INDEXED" = none ] || { INDEXED=none; : > "$D/indexed"; }; }
-unlock() { [ ! -e "$G/index.lock" ] || rm -f "$G/index.lock"; }
+# Whoever runs has the lease, so a lock in a repository of sync's own is of a git that was killed.
+unlock() { for LOCK in "$G/"*.lock "$G/refs/atoll/"*.lock; do [ ! -e "$LOCK" ] || rm -f "$LOCK"; done; }
 list_changed() {
   unlock
   sg diff-files -z --name-only --ignore-submodules=dirty > "$D/dirty" &
@@ -175,6 +176,8 @@ export const pushScript = `${prelude}${ensure}
 EXCL=$1 C=$2 T=$3 H=$4 B=$5 I=$6 PUSHED=$7 SEENTREE=$8 SEENHEAD=$9
 shift 9
 FORCE=$1 SHALLOW=$2 LOOKED=$3 RACY=$4 PACK=$5 OBJECTS=$6
+# What was sent by somebody who was killed before it was taken.
+for SENT in "$D/pack-"*; do [ "$SENT" = "$PACK" ] || [ ! -e "$SENT" ] || rm -f "$SENT"; done
 if [ "$PUSHED" != none ] && [ "$WAS_PUSHED" != "$PUSHED" ]; then fail stale; fi
 if [ "$PUSHED" = none ] && [ "$WAS_PUSHED" != none ] && [ "$FORCE" != force ]; then fail stale; fi
 [ "$LOOKED" != none ] && [ "$INDEXED" = "$LOOKED" ] && [ ! -f "$D/applying" ] || LOOKED=none
@@ -237,14 +240,23 @@ if [ "$S" != "$N" ]; then
   indexed "$N"
   if [ "$RACY" = 1 ]; then date +%s > "$D/racy"; fi
 fi
+move_head() {
+  if [ "$H" = none ]; then
+    [ "$B" = detached ] || { wg symbolic-ref HEAD "$B" && { wg update-ref -d "$B" 2>/dev/null || :; }; }
+  elif [ "$B" = detached ]; then wg update-ref --no-deref HEAD "$H"
+  else wg update-ref "$B" "$H" && wg symbolic-ref HEAD "$B"; fi
+}
 index_stamp() { stat -c '%i %s %y %z' "$W/.git/index" 2>/dev/null || date +%s%N-$$; }
+unlock
 if [ "$KIND" = git ]; then
+  # In the checkout's own repository others lock too: only what a move that was cut short may have locked is freed.
+  if [ -f "$D/moving" ]; then line_of "$D/moving"; rm -f "$W/.git/HEAD.lock" "$W/.git/packed-refs.lock" "$W/.git/$LINE.lock" "$D/moving"; fi
+  for LOCK in "$W/.git/refs/atoll/"*.lock; do [ ! -e "$LOCK" ] || rm -f "$LOCK"; done
   if [ "$NOWHEAD" != "$H" ] || [ "$(branch_of)" != "$B" ]; then
-    if [ "$H" != none ]; then
-      if [ "$NOWHEAD" != none ] && [ "$NOWHEAD" != "$H" ]; then wg update-ref refs/atoll/previous "$NOWHEAD"; fi
-      if [ "$B" = detached ]; then wg update-ref --no-deref HEAD "$H" || fail head
-      else wg update-ref "$B" "$H" && wg symbolic-ref HEAD "$B" || fail head; fi
-    elif [ "$B" != detached ]; then wg symbolic-ref HEAD "$B" || fail head; wg update-ref -d "$B" 2>/dev/null; fi
+    if [ "$H" != none ] && [ "$NOWHEAD" != none ] && [ "$NOWHEAD" != "$H" ]; then wg update-ref refs/atoll/previous "$NOWHEAD"; fi
+    printf '%s\\n' "$B" > "$D/moving"
+    move_head || { rm -f "$D/moving"; fail head; }
+    rm -f "$D/moving"
   fi
   if [ "$I" != none ] && { line_of "$D/index-stamp"; [ "$WAS_INDEX" != "$I" ] || [ "$NOWHEAD" != "$H" ] || [ "$LINE" != "$(index_stamp)" ]; }; then
     rm -f "$W/.git/index.lock"

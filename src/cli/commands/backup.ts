@@ -5,6 +5,7 @@ import { pipeline } from 'node:stream/promises';
 import type { Command } from 'commander';
 import { parseDurationOrNever } from '../argument-parsers.ts';
 import { type Actions, type AddCommand, withConditions, withIdempotencyKey } from '../command-adder.ts';
+import { noteMore } from '../page-options.ts';
 import { readableBytes, readableTable, readableWhen } from '../readable.ts';
 
 export const addBackup: AddCommand = (program, actions) => {
@@ -72,7 +73,7 @@ function addList(backup: Command, actions: Actions): void {
         ]);
         const heads = ['ID', 'NAME', 'SANDBOX', 'PATH', 'SIZE', 'CREATED', 'EXPIRES'];
         await call.print(page, () => (rows.length === 0 ? 'No backups.\n' : readableTable(heads, rows)));
-        if (page.nextCursor !== null && !call.isJson) await call.note(`There are more: --cursor ${page.nextCursor}`);
+        await noteMore(call, page);
       }),
     );
 }

@@ -3,6 +3,7 @@ import type { Command } from 'commander';
 import type { CheckpointView } from '../../sdk/index.ts';
 import { parseCount, parseDurationOrNever } from '../argument-parsers.ts';
 import { type Actions, type AddCommand, withConditions, withIdempotencyKey } from '../command-adder.ts';
+import { noteMore, type PageOptions, pageOf } from '../page-options.ts';
 import { readableBytes, readableFields, readablePairs, readableTable, readableWhen } from '../readable.ts';
 
 export const addCheckpoint: AddCommand = (program, actions) => {
@@ -43,27 +44,24 @@ function addList(checkpoint: Command, actions: Actions): void {
     .option('--limit <count>', 'of one page', parseCount)
     .option('--cursor <cursor>', 'the next page')
     .action(
-      actions.of<{ readonly name?: string; readonly limit?: number; readonly cursor?: string }, [sandbox?: string]>(
-        async (call, sandbox) => {
-          const { name, limit, cursor } = call.options;
-          const page = await (await call.client()).checkpoints.list({
-            ...(sandbox !== undefined && { sandboxId: await call.sandboxId(sandbox) }),
-            ...(name !== undefined && { name }),
-            ...(limit !== undefined && { limit }),
-            ...(cursor !== undefined && { cursor }),
-          });
-          const nowMs = call.io.nowMs();
-          await call.print(page, () =>
-            page.items.length === 0
-              ? 'No checkpoints.\n'
-              : readableTable(
-                  heads,
-                  page.items.map((one) => rowOf(one, nowMs)),
-                ),
-          );
-          if (page.nextCursor !== null && !call.isJson) await call.note(`There are more: --cursor ${page.nextCursor}`);
-        },
-      ),
+      actions.of<PageOptions & { readonly name?: string }, [sandbox?: string]>(async (call, sandbox) => {
+        const { name } = call.options;
+        const page = await (await call.client()).checkpoints.list({
+          ...(sandbox !== undefined && { sandboxId: await call.sandboxId(sandbox) }),
+          ...(name !== undefined && { name }),
+          ...pageOf(call.options),
+        });
+        const nowMs = call.io.nowMs();
+        await call.print(page, () =>
+          page.items.length === 0
+            ? 'No checkpoints.\n'
+            : readableTable(
+                heads,
+                page.items.map((one) => rowOf(one, nowMs)),
+              ),
+        );
+        await noteMore(call, page);
+      }),
     );
 }
 

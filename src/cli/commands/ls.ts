@@ -2,6 +2,7 @@ import type { StateKind } from '../../protocol/index.ts';
 import { collectPair, collectState, parseCount } from '../argument-parsers.ts';
 import { listHere } from '../checkout-list.ts';
 import type { AddCommand } from '../command-adder.ts';
+import { noteMore, pageOf } from '../page-options.ts';
 import { readablePairs, readableTable, readableWhen } from '../readable.ts';
 
 interface Options {
@@ -32,15 +33,14 @@ export const addLs: AddCommand = (program, actions) => {
     .option('--all-repos', 'with --here: of every repository')
     .action(
       actions.of<Options, []>(async (call) => {
-        const { state, metadata, namePrefix, mine, limit, cursor, quiet, here, allRepos } = call.options;
+        const { state, metadata, namePrefix, mine, quiet, here, allRepos } = call.options;
         if (here || allRepos) return await listHere(call, { allRepos: allRepos ?? false });
         const page = await (await call.client()).sandboxes.list({
           ...(state && { state }),
           ...(metadata && { metadata }),
           ...(namePrefix !== undefined && { namePrefix }),
           ...(mine && { mine }),
-          ...(limit !== undefined && { limit }),
-          ...(cursor !== undefined && { cursor }),
+          ...pageOf(call.options),
         });
         const nowMs = call.io.nowMs();
         await call.print(page, () => {
@@ -58,7 +58,7 @@ export const addLs: AddCommand = (program, actions) => {
           ]);
           return readableTable(['ID', 'NAME', 'STATE', 'CREATED', 'EXPIRES', 'TEMPLATE', 'LEASE', 'METADATA'], rows);
         });
-        if (page.nextCursor !== null && !call.isJson) await call.note(`There are more: --cursor ${page.nextCursor}`);
+        await noteMore(call, page);
       }),
     );
 };

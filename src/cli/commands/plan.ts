@@ -1,8 +1,9 @@
 /** Plans: sandboxes that are committed or rolled back together. */
 import type { Command } from 'commander';
-import { parseCount } from '../argument-parsers.ts';
 import { type Actions, type AddCommand, withIdempotencyKey } from '../command-adder.ts';
+import { noteMore, type PageOptions, pageOf, withPages } from '../page-options.ts';
 import { planTable, planText, statusText } from '../plan-words.ts';
+import { printable } from '../readable.ts';
 import { addPlanApply } from './plan-apply.ts';
 import { addPlanCheckpoints } from './plan-checkpoints.ts';
 import { addPlanCommits } from './plan-commits.ts';
@@ -37,20 +38,13 @@ function addCreate(plan: Command, actions: Actions): void {
 }
 
 function addList(plan: Command, actions: Actions): void {
-  plan
-    .command('ls', { isDefault: true })
+  withPages(plan.command('ls', { isDefault: true }))
     .description('list them, newest first')
-    .option('--limit <count>', 'of one page', parseCount)
-    .option('--cursor <cursor>', 'the next page')
     .action(
-      actions.of<{ readonly limit?: number; readonly cursor?: string }, []>(async (call) => {
-        const { limit, cursor } = call.options;
-        const page = await (await call.client()).plans.list({
-          ...(limit !== undefined && { limit }),
-          ...(cursor !== undefined && { cursor }),
-        });
+      actions.of<PageOptions, []>(async (call) => {
+        const page = await (await call.client()).plans.list(pageOf(call.options));
         await call.print(page, () => planTable(page.items, call.io.nowMs()));
-        if (page.nextCursor !== null && !call.isJson) await call.note(`There are more: --cursor ${page.nextCursor}`);
+        await noteMore(call, page);
       }),
     );
 }
@@ -107,9 +101,10 @@ function addRecover(plan: Command, actions: Actions): void {
       actions.of<object, []>(async (call) => {
         const report = await (await call.client()).plans.recover(call.conditions());
         const lines = report.actions.map(({ kind, planId, outcome }) => `${planId} ${kind}: ${outcome}\n`);
-        const waiting = report.waiting.map(
-          ({ planId, failures }) => `${planId} waits for ${failures.length} members\n`,
-        );
+        const waiting = report.waiting.flatMap(({ planId, failures }) => [
+          `${planId} waits for ${failures.length} members\n`,
+          ...failures.map(({ sandboxId, code, message }) => `  ${sandboxId}: ${printable(message)} (${code})\n`),
+        ]);
         await call.print(report, () => [...lines, ...waiting].join('') || 'Nothing was left.\n');
       }),
     );

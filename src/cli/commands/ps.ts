@@ -2,6 +2,7 @@ import type { ProcessView } from '../../protocol/index.ts';
 import { parseCount } from '../argument-parsers.ts';
 import { sandboxOrHere } from '../checkout-sandbox.ts';
 import type { AddCommand } from '../command-adder.ts';
+import { noteMore, pageOf } from '../page-options.ts';
 import { endOfProcess } from '../process-printing.ts';
 import { readableTable, readableWhen } from '../readable.ts';
 
@@ -23,10 +24,9 @@ export const addPs: AddCommand = (program, actions) => {
     .option('--session <id>', 'only those that were started from this session')
     .action(
       actions.of<Options, [sandbox?: string]>(async (call, name) => {
-        const { quiet, limit, cursor, session } = call.options;
+        const { quiet, session } = call.options;
         const page = await (await sandboxOrHere(call, name)).processes.list({
-          ...(limit !== undefined && { limit }),
-          ...(cursor !== undefined && { cursor }),
+          ...pageOf(call.options),
           ...(session !== undefined && { sessionId: session }),
         });
         const views = page.items.map(({ view }) => view);
@@ -43,7 +43,7 @@ export const addPs: AddCommand = (program, actions) => {
           ]);
           return readableTable(['ID', 'NAME', 'PID', 'STATE', 'STARTED', 'COMMAND'], rows);
         });
-        if (page.nextCursor !== null && !call.isJson) await call.note(`There are more: --cursor ${page.nextCursor}`);
+        await noteMore(call, page);
       }),
     );
 };

@@ -8,6 +8,7 @@ import { parseCount } from '../argument-parsers.ts';
 import { stateDirectory } from '../checkout-call.ts';
 import { type Actions, type AddCommand, withIdempotencyKey } from '../command-adder.ts';
 import type { CommandCall } from '../command-call.ts';
+import { noteMore, type PageOptions, pageOf, withPages } from '../page-options.ts';
 import { Progress } from '../progress.ts';
 import { readableFields, readableTable, readableWhen } from '../readable.ts';
 import { SentBytes } from '../sent-bytes.ts';
@@ -54,18 +55,11 @@ function addCreate(workspace: Command, actions: Actions): void {
 }
 
 function addList(workspace: Command, actions: Actions): void {
-  workspace
-    .command('ls', { isDefault: true })
+  withPages(workspace.command('ls', { isDefault: true }))
     .description('list them, newest first')
-    .option('--limit <count>', 'of one page', parseCount)
-    .option('--cursor <cursor>', 'the next page')
     .action(
-      actions.of<{ readonly limit?: number; readonly cursor?: string }, []>(async (call) => {
-        const { limit, cursor } = call.options;
-        const page = await (await call.client()).workspaces.list({
-          ...(limit !== undefined && { limit }),
-          ...(cursor !== undefined && { cursor }),
-        });
+      actions.of<PageOptions, []>(async (call) => {
+        const page = await (await call.client()).workspaces.list(pageOf(call.options));
         const nowMs = call.io.nowMs();
         const rows = page.items.map((view) => [
           ...[view.id, view.name, view.head === null ? '-' : String(view.head.number)],
@@ -73,7 +67,7 @@ function addList(workspace: Command, actions: Actions): void {
         ]);
         const heads = ['ID', 'NAME', 'VERSION', 'CHANGED', 'CREATED'];
         await call.print(page, () => (rows.length === 0 ? 'No workspaces.\n' : readableTable(heads, rows)));
-        if (page.nextCursor !== null && !call.isJson) await call.note(`There are more: --cursor ${page.nextCursor}`);
+        await noteMore(call, page);
       }),
     );
 }

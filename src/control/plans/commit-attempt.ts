@@ -196,9 +196,12 @@ export class CommitAttempt {
     }
   }
 
+  /** The first that fails stops the others, and is told when they have ended: nobody holds anything behind an attempt that is over. */
   async #combine(hold: PlanHold): Promise<void> {
     const { draft, record, plan } = this.#begun;
     const few = new AtMost(combinedAtOnce);
+    const stop = new AbortController();
+    const signal = AbortSignal.any([hold.signal, stop.signal]);
     const combineOne = async (workspaceId: WorkspaceId): Promise<[WorkspaceId, Combined] | undefined> => {
       const contributions = this.#contributionsTo(workspaceId);
       if (contributions.length === 0) return undefined;
@@ -208,9 +211,19 @@ export class CommitAttempt {
       ];
       const { author, message, startedAtMs: atMs } = draft;
       const request = { workspaceId, contributions, author, message, trailers, atMs, hold: draft.hold };
-      return [workspaceId, await this.#parts.work.changes.combine(request, hold.signal)];
+      return [workspaceId, await this.#parts.work.changes.combine(request, signal)];
     };
-    const combined = await Promise.all(record.targets.map((id) => few.run(() => combineOne(id))));
+    let first: { readonly error: unknown } | undefined;
+    const stopOthers = (error: unknown) => {
+      first ??= { error };
+      stop.abort();
+      return undefined;
+    };
+    const orders = record.targets.map((id) =>
+      few.run(async () => (signal.aborted ? undefined : await combineOne(id).catch(stopOthers))),
+    );
+    const combined = await Promise.all(orders);
+    if (first !== undefined) throw first.error;
     draft.combined = new Map(combined.filter((one) => one !== undefined));
     checkGoing(hold);
   }
@@ -280,6 +293,8 @@ export class CommitAttempt {
   /** Each target by itself; one that has moved is left for the next commit. */
   async #decideEach(hold: PlanHold): Promise<PlanCommitView> {
     const { draft, record } = this.#begun;
+    // Those of an earlier round were about an earlier head.
+    draft.targetErrors.clear();
     for (const version of this.#prepared()) {
       checkGoing(hold);
       try {

@@ -82,7 +82,7 @@ export class PlanCheckpoints {
     const plan = await plans.get(caller, name);
     const what = { kind: 'checkpoint' as const, by: caller.keyId, startedAtMs: this.#context.clock.nowMs() };
     return await runs.begin(plan.id, what, async (run) => {
-      const record = await this.#record(caller, plan, conditions, id, body.name ?? null);
+      let record = await this.#record(caller, plan, conditions, id, body.name ?? null);
       await this.#context.faults.hit('after-plan-checkpoint-recorded');
       const wish = {
         plan,
@@ -95,7 +95,10 @@ export class PlanCheckpoints {
         signal: run.stop.signal,
       };
       try {
-        await leases.holding(wish, (hold) => this.#take(caller, record, hold));
+        await leases.holding(wish, async (hold) => {
+          record = await this.#asTheyAre(record);
+          await this.#take(caller, record, hold);
+        });
         return await this.#view(await this.#ready(record));
       } catch (error) {
         await this.#discard(record);
@@ -124,10 +127,11 @@ export class PlanCheckpoints {
       const members = await this.#fitMembers(tables, current);
       const record: PlanCheckpointRecord = {
         ...{ id, planId: plan.id, teamId: plan.teamId, name, state: 'creating', serverRun },
-        members: members.map(({ sandboxId, sandbox }) => ({
+        members: members.map(({ sandboxId }) => ({
           sandboxId,
           checkpointId: derivedId('checkpoint', `${id} ${sandboxId}`),
-          wasRunning: sandbox?.state.kind === 'running',
+          // Nobody stands still because of it before the lease is held.
+          wasRunning: false,
         })),
         ...{ createdAtMs: clock.nowMs(), createdBy: caller.keyId },
       };
@@ -145,6 +149,20 @@ export class PlanCheckpoints {
     const unfit = membersWithoutSandbox(members);
     if (unfit.length > 0 || members.length === 0) throw unfitError(plan.id, unfit);
     return members;
+  }
+
+  /** Until the lease was held members could be paused, stopped or started: those that run now are those that go on afterwards. */
+  #asTheyAre(record: PlanCheckpointRecord): Promise<PlanCheckpointRecord> {
+    return this.#context.store.transact(async (tables) => {
+      const members: PlanCheckpointMember[] = [];
+      for (const member of record.members) {
+        const sandbox = await tables.sandboxes.find(member.sandboxId);
+        members.push({ ...member, wasRunning: sandbox?.state.kind === 'running' });
+      }
+      const present = { ...record, members };
+      await tables.plans.putCheckpoint(present);
+      return present;
+    });
   }
 
   /** All stand still, then each is kept, then those that ran go on. */
@@ -220,10 +238,13 @@ export class PlanCheckpoints {
     const { store, serverRun } = this.#context;
     const left = await store.read((tables) => tables.plans.checkpoints({ states: ['creating', 'deleting'] }));
     const settled: PlanCheckpointRecord[] = [];
-    for (const record of left) {
+    for (const { id, planId, ...seen } of left) {
       // What this server makes right now is no concern of recovery.
-      const isAtIt = record.serverRun === serverRun && this.#parts.runs.find(record.planId)?.kind === 'checkpoint';
-      if (record.state === 'creating' && isAtIt) continue;
+      const isAtIt = seen.serverRun === serverRun && this.#parts.runs.find(planId)?.kind === 'checkpoint';
+      if (seen.state === 'creating' && isAtIt) continue;
+      // Nobody makes it any more, so what it is now is what it stays: it may have become ready while others were settled.
+      const record = await store.read((tables) => tables.plans.findCheckpoint(id));
+      if (record === undefined || record.state === 'ready') continue;
       if (await this.#discard(record)) settled.push(record);
     }
     return settled;
@@ -253,9 +274,20 @@ export class PlanCheckpoints {
   async #letGoOn(record: PlanCheckpointRecord): Promise<void> {
     for (const { sandboxId, wasRunning } of record.members) {
       const sandbox = await this.#context.store.read((tables) => tables.sandboxes.find(sandboxId));
-      if (!wasRunning || sandbox?.state.kind !== 'paused' || sandbox.leaseHeld) continue;
+      if (!wasRunning || sandbox?.state.kind !== 'paused') continue;
+      if (sandbox.leaseHeld) {
+        await this.#requireOthers(record, sandboxId);
+        continue;
+      }
       await this.#parts.pauses.resume(callerOf(record), sandboxId, {}, {});
     }
+  }
+
+  /** Whoever holds a member now decides about it, unless that is our own lease, which its node could not be told of yet: then it is tried again. */
+  async #requireOthers({ id, planId, teamId }: PlanCheckpointRecord, sandboxId: SandboxId): Promise<void> {
+    const row = await this.#context.store.read((tables) => tables.leases.find({ teamId, resource: sandboxId }));
+    if (row?.holder?.leaseId !== planLeaseId(planId, id)) return;
+    throw new PlatformError('lease_held', `The lease of ${planId} on ${sandboxId} has not ended yet.`);
   }
 
   #view(record: PlanCheckpointRecord): Promise<PlanCheckpointView> {

@@ -33,7 +33,7 @@ import { CommitAttempt } from './commit-attempt.ts';
 import { CommitRecording } from './commit-recording.ts';
 import type { PlanLeases } from './plan-leases.ts';
 import {
-  checkPlanVersion,
+  checkBegunOn,
   getPlan,
   type Member,
   membersOf,
@@ -187,8 +187,7 @@ export class PlanCommits {
     return this.#context.store.read(async (tables) => {
       const found = await tables.plans.findCommit(wish.commitId);
       if (found !== undefined && (found.planId !== plan.id || found.fingerprint !== fingerprintOf(wish))) {
-        const message = 'This commit id was used with another request. Use a new one for a new request.';
-        throw new PlatformError('idempotency_key_reused', message, { details: { commitId: wish.commitId } });
+        throw idReused(wish.commitId);
       }
       if (found !== undefined && found.state !== 'preparing') return this.#recording.viewOf(plan, found);
       const { state } = plan;
@@ -242,7 +241,9 @@ export class PlanCommits {
     const data = { commitId, mode: wish.mode, dryRun: wish.dryRun, by: caller.keyId };
     const tell = { kind: kind === 'commit' ? 'plan.committing' : 'plan.reverting', data };
     return await plans.change(plan.id, { event, tell }, async (tables, begun) => {
-      checkPlanVersion(plan, conditions);
+      checkBegunOn(begun, conditions);
+      // Another plan may have begun with it since it was looked for.
+      if ((await tables.plans.findCommit(commitId)) !== undefined) throw idReused(commitId);
       const members = kind === 'commit' ? await this.#fitMembers(tables, plan.id, wish) : [];
       const draft = await this.#draftOf(tables, caller, begun, wish, members);
       const record = this.#recording.recordOf(begun, draft, fingerprintOf(wish), extraMsOf(wish));
@@ -296,6 +297,11 @@ export class PlanCommits {
       checks: [],
     };
   }
+}
+
+function idReused(commitId: PlanCommitId): PlatformError {
+  const message = 'This commit id was used with another request. Use a new one for a new request.';
+  return new PlatformError('idempotency_key_reused', message, { details: { commitId } });
 }
 
 /** What waiting and checks may add to the time that an attempt may take. */

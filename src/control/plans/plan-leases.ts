@@ -65,7 +65,7 @@ export class PlanLeases {
     return await inOrder([...members.map((id) => `member ${id}`), ...targets.map((id) => `target ${id}`)], async () => {
       const { plan, keyId, reason } = wish;
       const id = planLeaseId(plan.id, wish.turn);
-      const terms = { id, teamId: plan.teamId, keyId, resources, holder: `plan ${plan.id}`, reason, ttlMs };
+      const terms = { id, teamId: plan.teamId, keyId, resources, holder: planHolder(plan.id), reason, ttlMs };
       // An empty lease pins nothing: there is nothing to wait for.
       const lease = resources.length === 0 ? undefined : await this.#leases.take(terms, wish.waitMs, wish.signal);
       const over = lease === undefined ? [] : [this.#keeper.over(id)];
@@ -109,6 +109,11 @@ export class PlanLeases {
 /** Of whoever works on a plan in this turn: known to those who come after a crash. */
 export function planLeaseId(planId: PlanId, turn: LeaseWish['turn']): LeaseId {
   return derivedId('lease', `plan ${planId} ${turn}`);
+}
+
+/** How whoever works on a plan is called among those who hold leases. */
+export function planHolder(planId: PlanId): string {
+  return `plan ${planId}`;
 }
 
 /** Inside a transaction: every resource is still this lease's. */

@@ -88,6 +88,8 @@ export function nextPlanState(state: PlanState, event: PlanEvent): PlanState {
       // Once a member has its files it goes forward only.
       if (event.kind === 'restoreRefused' && state.done.length === 0) return { kind: 'open' };
       if (event.kind === 'takenOver') return { ...state, fence: event.fence };
+      // One that waits for a member may wait for ever: it is given up with its plan.
+      if (event.kind === 'delete' && state.failures.length > 0) return state;
       break;
     default:
       assertNever(state);

@@ -146,6 +146,11 @@ function checkFence(plan: PlanRecord, fence: number | undefined): void {
   throw new PlatformError('plan_commit_expired', `Somebody else has taken ${plan.id} over.`, { details });
 }
 
+/** Inside the transaction that began something: the version that its caller named is the one that it was begun on. */
+export function checkBegunOn(begun: PlanRecord, conditions: Conditions): void {
+  checkPlanVersion({ ...begun, version: begun.version - 1 }, conditions);
+}
+
 export function checkPlanVersion(plan: PlanRecord, conditions: Conditions): void {
   const { expectedVersion } = conditions;
   if (expectedVersion !== undefined && expectedVersion !== plan.version) throw versionMismatch(plan.version);

@@ -8,30 +8,12 @@ let one: WorkspaceId;
 let two: WorkspaceId;
 let boxes: SandboxId[];
 let plan: string;
+let heads: () => Promise<number[]>;
 beforeEach(async () => {
   rig = await PlanRig.open();
-  one = await rig.workspace('one');
-  two = await rig.workspace('two');
-  boxes = [await rig.sandbox(one), await rig.sandbox(two)];
-  rig.write(boxes[0]!, one, { mine: '1' });
-  rig.write(boxes[1]!, two, { mine: '2' });
-  plan = (await rig.create('p', boxes)).id;
+  ({ one, two, boxes, plan, heads } = await rig.planOfTwo());
 });
 afterEach(() => rig.close());
-
-async function heads(): Promise<number[]> {
-  return [(await rig.model.workspace(one))!.headNumber, (await rig.model.workspace(two))!.headNumber];
-}
-
-/** The server dies there, and another comes. */
-async function dieAt(point: string, work: () => Promise<unknown>): Promise<void> {
-  const gate = rig.rig.faults.hold(point);
-  work().catch(() => {});
-  await gate.reached;
-  await rig.rig.crash();
-  gate.open();
-  await rig.rig.restart();
-}
 
 for (const point of [
   'after-plan-committing',
@@ -43,7 +25,7 @@ for (const point of [
 ]) {
   test(`C32: C51: C52: a server that dies at "${point}" has decided nothing, and a new commit succeeds`, async () => {
     const commitId = newId('planCommit');
-    await dieAt(point, () => rig.commit(plan, { commitId }));
+    await rig.dieAt(point, () => rig.commit(plan, { commitId }));
     expect((await rig.recover()).waiting).toEqual([]);
     expect(await heads()).toEqual([1, 1]);
     expect((await rig.get(plan)).state.kind).toBe('open');
@@ -60,7 +42,7 @@ for (const point of [
 for (const point of ['after-plan-decision', 'after-plan-lease-ended', 'after-plan-released']) {
   test(`C32: C33: C35: a server that dies at "${point}" has committed all, and only tidies up`, async () => {
     const commitId = newId('planCommit');
-    await dieAt(point, () => rig.commit(plan, { commitId }));
+    await rig.dieAt(point, () => rig.commit(plan, { commitId }));
     const result = await rig.commit(plan, { commitId });
     expect(result.state).toBe('committed');
     await rig.recover();
@@ -135,7 +117,7 @@ for (const point of [
   'after-plan-rolled-back',
 ]) {
   test(`C52: a server that dies at "${point}" of a rollback: it is gone through with`, async () => {
-    await dieAt(point, () => rig.rollBack(plan));
+    await rig.dieAt(point, () => rig.rollBack(plan));
     await rig.recover();
     expect((await rig.get(plan)).state).toEqual({ kind: 'rolledBack' });
     expect(rig.model.filesOf(boxes[0]!, one).has('mine')).toBe(false);
@@ -146,7 +128,7 @@ for (const point of [
 }
 
 test('a rollback that a dead server began is finished by whoever asks for it', async () => {
-  await dieAt('after-plan-rolling-back', () => rig.rollBack(plan));
+  await rig.dieAt('after-plan-rolling-back', () => rig.rollBack(plan));
   expect((await rig.rollBack(plan, { waitMs: 60_000 })).state).toEqual({ kind: 'rolledBack' });
 });
 
@@ -158,7 +140,7 @@ for (const point of [
 ]) {
   test(`C59: C52: a server that dies at "${point}" of a restore: every member has its files in the end`, async () => {
     const { id } = await rig.checkpoint(plan);
-    await dieAt(point, () => rig.restore(plan, id));
+    await rig.dieAt(point, () => rig.restore(plan, id));
     await rig.recover();
     expect((await rig.get(plan)).state.kind).toBe('open');
     for (const box of boxes) expect((await rig.rig.get(box)).generation).toBeGreaterThan(1);
@@ -169,7 +151,7 @@ for (const point of [
 
 for (const point of ['after-plan-checkpoint-recorded', 'after-plan-members-paused', 'after-plan-members-kept']) {
   test(`C58: C61: a server that dies at "${point}" leaves no checkpoint and no member that stands still`, async () => {
-    await dieAt(point, () => rig.checkpoint(plan));
+    await rig.dieAt(point, () => rig.checkpoint(plan));
     for (let turn = 0; turn < 3; turn++) {
       await rig.recover();
       await rig.rig.quiet();
@@ -182,8 +164,8 @@ for (const point of ['after-plan-checkpoint-recorded', 'after-plan-members-pause
 }
 
 test('C58: C52: a recovery that dies while it removes what was left of a checkpoint leaves no member that stands still', async () => {
-  await dieAt('after-plan-members-paused', () => rig.checkpoint(plan));
-  await dieAt('after-plan-checkpoint-deleting', () => rig.recover());
+  await rig.dieAt('after-plan-members-paused', () => rig.checkpoint(plan));
+  await rig.dieAt('after-plan-checkpoint-deleting', () => rig.recover());
   await rig.recover();
   await rig.rig.quiet();
   expect((await rig.get(plan)).members.map(({ sandbox }) => sandbox!.state)).toEqual(['running', 'running']);
@@ -191,20 +173,62 @@ test('C58: C52: a recovery that dies while it removes what was left of a checkpo
   expect((await rig.plans.checkpoints.list(rig.rig.caller, plan)).items).toEqual([]);
 });
 
-for (const point of ['after-plan-taken-over']) {
+for (const point of ['after-plan-fence-given', 'after-plan-taken-over']) {
   test(`C52: a recovery that dies at "${point}" is recovered from`, async () => {
-    await dieAt('after-plan-rolling-back', () => rig.rollBack(plan));
-    await dieAt(point, () => rig.recover());
+    await rig.dieAt('after-plan-member-dropped', () => rig.rollBack(plan));
+    await rig.dieAt(point, () => rig.recover());
     await rig.recover();
     expect((await rig.get(plan)).state).toEqual({ kind: 'rolledBack' });
+    expect(await rig.rig.leases()).toEqual([]);
   });
 }
+
+test('C51: C52: a recovery that dies between giving a commit up and ending its lease leaves members that nobody holds', async () => {
+  await rig.dieAt('before-plan-decision', () => rig.commit(plan));
+  await rig.dieAt('after-plan-fence-given', () => rig.recover());
+  expect((await rig.get(plan)).state.kind, 'it is given up').toBe('open');
+  expect(
+    (await rig.rig.leases()).map(({ holder }) => holder),
+    'and its lease is left',
+  ).toEqual([`plan ${plan}`]);
+  await rig.recover();
+  await rig.rig.quiet();
+  expect(await rig.rig.leases()).toEqual([]);
+  expect((await rig.commit(plan)).state).toBe('committed');
+  expect(await heads()).toEqual([2, 2]);
+});
+
+test('C57: whoever a rollback waits for is named: members of a node that is away, and members that somebody holds', async () => {
+  await rig.dieAt('after-plan-rolling-back', () => rig.rollBack(plan));
+  rig.rig.node.isAway = true;
+  const away = await rig.recover();
+  expect(away.actions).toEqual([{ kind: 'rollingBack', planId: plan, outcome: 'node_unavailable' }]);
+  expect(away.waiting).toEqual([
+    {
+      planId: plan,
+      failures: boxes.map((sandboxId) => ({
+        ...{ sandboxId, code: 'node_unavailable', message: expect.stringContaining('out of reach') },
+      })),
+    },
+  ]);
+  rig.rig.node.isAway = false;
+  await rig.byTheClock(rig.rig.acquire([boxes[1]!], { holder: 'an agent', waitMs: 60_000 }));
+  const held = await rig.byTheClock(rig.recover());
+  expect(held.waiting).toEqual([
+    { planId: plan, failures: [{ sandboxId: boxes[1], code: 'lease_held', message: '"an agent" holds it.' }] },
+  ]);
+  const [lease] = await rig.rig.leases();
+  await rig.rig.release(lease!.id);
+  expect((await rig.byTheClock(rig.recover())).waiting).toEqual([]);
+  expect((await rig.get(plan)).state).toEqual({ kind: 'rolledBack' });
+});
 
 test('C52: recovery is one at a time, and leaves alone what this server does itself', async () => {
   const gate = rig.rig.faults.hold('after-plan-collected');
   const committing = rig.commit(plan);
   await gate.reached;
-  const [a, b] = await Promise.all([rig.recover(), rig.recover()]);
+  const { recovery } = rig.plans;
+  const [a, b] = await Promise.all([recovery.run(), recovery.run()]);
   expect(a).toBe(b);
   expect(a).toEqual({ actions: [], waiting: [] });
   gate.open();
@@ -228,7 +252,7 @@ test('C55: a fresh server lists, shows, commits and rolls back what another made
 });
 
 test('an interrupted commit of bestEffort tells what it had published', async () => {
-  await dieAt('after-plan-target', () => rig.commit(plan, { mode: 'bestEffort' }));
+  await rig.dieAt('after-plan-target', () => rig.commit(plan, { mode: 'bestEffort' }));
   await rig.recover();
   const [commit] = (await rig.plans.commits.list(rig.rig.caller, plan)).items;
   expect(commit).toMatchObject({ state: 'partial', error: { code: 'plan_interrupted' } });
@@ -240,7 +264,7 @@ test('an interrupted commit of bestEffort tells what it had published', async ()
 
 test('the same request under an idempotency key is one commit, also across a crash', async () => {
   const conditions = { idempotencyKey: 'key' };
-  await dieAt('after-plan-decision', () => rig.commit(plan, {}, conditions));
+  await rig.dieAt('after-plan-decision', () => rig.commit(plan, {}, conditions));
   const result = await rig.commit(plan, {}, conditions);
   expect(result.state).toBe('committed');
   expect(await heads()).toEqual([2, 2]);

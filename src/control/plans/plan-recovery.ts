@@ -11,16 +11,18 @@
 import {
   busyPlanStates,
   isPlatformError,
-  type MemberFailure,
   type PlanCommitView,
   type PlanId,
   PlatformError,
   type ResultOf,
   type routes,
+  type TeamId,
 } from '../../protocol/index.ts';
 import type { PlanCommitRecord, PlanRecord } from '../../store/index.ts';
+import type { Caller } from '../caller.ts';
 import type { ControlContext } from '../context.ts';
 import { CommitRecording } from './commit-recording.ts';
+import { missingMembers } from './missing-members.ts';
 import { callerOf, type PlanCheckpoints } from './plan-checkpoints.ts';
 import { type PlanLeases, planLeaseId } from './plan-leases.ts';
 import { fenceOf, type PlanRecords } from './plan-records.ts';
@@ -30,6 +32,11 @@ import type { PlanRuns } from './plan-runs.ts';
 import type { PlanTidying } from './plan-tidying.ts';
 
 type Report = ResultOf<typeof routes.recoverPlans>;
+/** Of every team. */
+interface Round {
+  readonly actions: readonly (Report['actions'][number] & { readonly teamId: TeamId })[];
+  readonly waiting: readonly (Report['waiting'][number] & { readonly teamId: TeamId })[];
+}
 
 const pageSize = 1_000;
 /** How long members that others hold are waited for: the next round tries again. */
@@ -51,7 +58,7 @@ export class PlanRecovery {
   readonly #context: ControlContext;
   readonly #parts: RecoveryParts;
   readonly #recording: CommitRecording;
-  #round: Promise<Report> | undefined;
+  #round: Promise<Round> | undefined;
 
   constructor(context: ControlContext, parts: RecoveryParts) {
     this.#context = context;
@@ -59,38 +66,54 @@ export class PlanRecovery {
     this.#recording = new CommitRecording(context, parts.plans);
   }
 
+  /** Everything, as the server does it by itself; who asks is told of the plans of their team. */
+  async ask({ teamId }: Pick<Caller, 'teamId'>): Promise<Report> {
+    const { actions, waiting } = await this.run();
+    return {
+      actions: actions
+        .filter((one) => one.teamId === teamId)
+        .map(({ kind, planId, outcome }) => ({ kind, planId, outcome })),
+      waiting: waiting.filter((one) => one.teamId === teamId).map(({ planId, failures }) => ({ planId, failures })),
+    };
+  }
+
   /** Everything, once. */
-  run(): Promise<Report> {
+  run(): Promise<Round> {
     this.#round ??= this.#run().finally(() => {
       this.#round = undefined;
     });
     return this.#round;
   }
 
-  async #run(): Promise<Report> {
+  async #run(): Promise<Round> {
     const { tidying, checkpoints } = this.#parts;
     const { store } = this.#context;
-    const actions: Report['actions'] = [];
+    const actions: Round['actions'][number][] = [];
     const found = await store.read((tables) => tables.plans.list({ states: busyPlanStates }, { limit: pageSize }));
     for (const plan of found) {
       if (this.#parts.runs.find(plan.id) !== undefined) continue;
       const outcome = await this.#settleSafely(plan.id);
-      actions.push({ kind: plan.state.kind, planId: plan.id, outcome });
+      actions.push({ kind: plan.state.kind, planId: plan.id, teamId: plan.teamId, outcome });
     }
-    for (const { planId } of await checkpoints.settle())
-      actions.push({ kind: 'checkpoint', planId, outcome: 'removed' });
-    for (const { planId } of await tidying.run()) actions.push({ kind: 'tidying', planId, outcome: 'done' });
+    for (const { planId, teamId } of await checkpoints.settle())
+      actions.push({ kind: 'checkpoint', planId, teamId, outcome: 'removed' });
+    for (const { planId, teamId } of await tidying.run())
+      actions.push({ kind: 'tidying', planId, teamId, outcome: 'done' });
     return { actions, waiting: await this.#waiting() };
   }
 
   /** Who is missing, of what goes forward. */
-  async #waiting(): Promise<Report['waiting']> {
-    const found = await this.#context.store.read((tables) =>
-      tables.plans.list({ states: busyPlanStates }, { limit: pageSize }),
-    );
-    return found
-      .filter(({ id }) => this.#parts.runs.find(id) === undefined)
-      .map(({ id: planId, state }) => ({ planId, failures: failuresOf(state) }));
+  async #waiting(): Promise<Round['waiting']> {
+    return await this.#context.store.read(async (tables) => {
+      const found = await tables.plans.list({ states: busyPlanStates }, { limit: pageSize });
+      const waiting: Round['waiting'][number][] = [];
+      for (const plan of found) {
+        if (this.#parts.runs.find(plan.id) !== undefined) continue;
+        const failures = await missingMembers(this.#context, tables, plan);
+        waiting.push({ planId: plan.id, teamId: plan.teamId, failures });
+      }
+      return waiting;
+    });
   }
 
   async #settleSafely(planId: PlanId): Promise<string> {
@@ -122,14 +145,15 @@ export class PlanRecovery {
       const how = { waitMs: leaseWaitMs, signal: run.stop.signal };
       if (taken.state.kind === 'rollingBack')
         await this.#parts.rollbacks.carryOut(taken, { ...how, by: taken.createdBy });
-      if (taken.state.kind === 'restoring') await this.#parts.restores.carryOut(taken, callerOf(taken), how);
+      if (taken.state.kind === 'restoring')
+        await this.#parts.restores.carryOut(taken, callerOf(taken), { ...how, isFirst: false });
     });
   }
 
   /** From here on the earlier coordinator is refused. A commit is given up in the same transaction; undefined: nothing else is left to do. */
   async #takeOver(planId: PlanId): Promise<PlanRecord | undefined> {
     const { plans, leases } = this.#parts;
-    const { store, events } = this.#context;
+    const { store, events, faults } = this.#context;
     const { before, after } = await store.transact(async (tables) => {
       const before = await tables.plans.find(planId);
       if (before === undefined || fenceOf(before.state) === undefined) return { before: undefined, after: undefined };
@@ -146,6 +170,7 @@ export class PlanRecovery {
       return { before, after: undefined };
     });
     events.notify();
+    await faults.hit('after-plan-fence-given');
     // The leases of those that were replaced: whoever took over before may have died before it ended the last one. Ending what is not held does nothing.
     for (let fence = before?.fence ?? 0, turn = 0; fence > 0 && turn < endedTurns; fence--, turn++) {
       await leases.end(planLeaseId(planId, fence));
@@ -175,9 +200,4 @@ export class PlanRecovery {
       result: JSON.stringify(ended),
     };
   }
-}
-
-function failuresOf(state: PlanRecord['state']): MemberFailure[] {
-  if (state.kind === 'restoring') return [...state.failures];
-  return [];
 }

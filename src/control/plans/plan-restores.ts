@@ -17,11 +17,12 @@ import {
 import type { PlanCheckpointRecord, PlanRecord, Readers } from '../../store/index.ts';
 import type { Caller } from '../caller.ts';
 import type { ControlContext } from '../context.ts';
-import type { Mutations } from '../mutations.ts';
+import { findEvent } from '../find-event.ts';
+import type { Mutations, Operation } from '../mutations.ts';
 import { pause } from '../pause.ts';
 import type { SandboxRestores } from '../sandbox-restores.ts';
 import type { PlanHold, PlanLeases } from './plan-leases.ts';
-import { checkPlanVersion, getPlan, membersOf, type PlanRecords, planNotFound } from './plan-records.ts';
+import { checkBegunOn, membersOf, type PlanRecords, planNotFound } from './plan-records.ts';
 import type { PlanRuns } from './plan-runs.ts';
 import type { PlanViews } from './plan-views.ts';
 import { membersWithoutSandbox, unfitError } from './unfit-members.ts';
@@ -60,14 +61,32 @@ export class PlanRestores {
       kind: 'restorePlan',
       conditions,
       request: { plan, body },
-      effect: () => this.#run(caller, plan, conditions, body),
-      resume: async () => {
-        const { id, state } = await this.#parts.plans.get(caller, plan);
-        if (state.kind === 'restoring') await this.#parts.recover(id);
-        else await this.#run(caller, plan, conditions, body);
+      effect: (operation) => this.#run(caller, plan, conditions, body, operation),
+      resume: async (operation) => {
+        const { id } = await this.#parts.plans.get(caller, plan);
+        if (!(await this.#isBegun(caller, id, operation))) {
+          return await this.#run(caller, plan, conditions, body, operation);
+        }
+        // It goes forward only, and members may have new work since it was done: never a second time.
+        await this.#parts.recover(id);
         return await this.#parts.views.get(caller, id);
       },
     });
+  }
+
+  /** Whether an operation that was interrupted has begun it, and nobody has refused it since: events say so. */
+  async #isBegun(caller: Caller, planId: PlanId, operation: Pick<Operation, 'id'>): Promise<boolean> {
+    const begun = await findEvent(this.#context, caller, ({ kind, data }) => {
+      return kind === 'plan.restoring' && data['operationId'] === operation.id;
+    });
+    if (begun === undefined) return false;
+    const next = await findEvent(
+      this.#context,
+      caller,
+      ({ kind, data }) => ['plan.restored', 'plan.restore_refused'].includes(kind) && data['planId'] === planId,
+      begun.sequence,
+    );
+    return next?.kind !== 'plan.restore_refused';
   }
 
   async #run(
@@ -75,6 +94,7 @@ export class PlanRestores {
     name: string,
     conditions: Conditions,
     body: BodyOf<typeof routes.restorePlan>,
+    operation: Pick<Operation, 'id'>,
   ): Promise<PlanView> {
     const { plans, runs, views } = this.#parts;
     const plan = await plans.get(caller, name);
@@ -82,15 +102,14 @@ export class PlanRestores {
     await runs.begin(plan.id, what, async (run) => {
       const { checkpoint: checkpointId } = body;
       const event = (fence: number) => ({ kind: 'restore', checkpointId, fence }) as const;
-      const tell = { kind: 'plan.restoring', data: { checkpointId, by: caller.keyId } };
+      const tell = { kind: 'plan.restoring', data: { checkpointId, by: caller.keyId, operationId: operation.id } };
       const begun = await plans.change(plan.id, { event, tell }, async (tables, begun) => {
-        const current = await getPlan(tables, caller, plan.id);
-        checkPlanVersion({ ...current, version: current.version - 1 }, conditions);
+        checkBegunOn(begun, conditions);
         await checkAll(tables, begun, checkpointId);
         return begun;
       });
       await this.#context.faults.hit('after-plan-restoring');
-      await this.carryOut(begun, caller, { waitMs: body.waitMs, signal: run.stop.signal });
+      await this.carryOut(begun, caller, { waitMs: body.waitMs, signal: run.stop.signal, isFirst: true });
     });
     return await views.get(caller, plan.id);
   }
@@ -99,9 +118,10 @@ export class PlanRestores {
   async carryOut(
     plan: PlanRecord,
     caller: Caller,
-    how: { readonly waitMs: number; readonly signal: AbortSignal },
+    how: { readonly waitMs: number; readonly signal: AbortSignal; readonly isFirst: boolean },
   ): Promise<void> {
     const { state } = plan;
+    const { waitMs, signal } = how;
     if (state.kind !== 'restoring') return;
     const checkpoint = await this.#context.store.read((tables) => tables.plans.findCheckpoint(state.checkpointId));
     if (checkpoint === undefined) throw planNotFound(state.checkpointId);
@@ -116,7 +136,8 @@ export class PlanRestores {
       reason: `restore of ${checkpoint.id}`,
       members: left.map(({ sandboxId }) => sandboxId),
       targets: [],
-      ...how,
+      waitMs,
+      signal,
     };
     let isBegun = false;
     try {
@@ -125,7 +146,8 @@ export class PlanRestores {
         await this.#restoreAll(plan, caller, { ...checkpoint, members: left }, hold);
       });
     } catch (error) {
-      if (!isBegun && state.done.length === 0 && isPlatformError(error)) await this.#refuse(plan, error);
+      // Whoever took it over cannot know that nothing was changed: one that has its files may not have been noted.
+      if (how.isFirst && !isBegun && isPlatformError(error)) await this.#refuse(plan, error);
       throw error;
     }
     await this.#context.faults.hit('after-plan-restored');

@@ -152,6 +152,23 @@ test('C59: a member that fails is tried again until it has its files, by the ser
   for (const box of boxes) expect((await rig.rig.get(box)).generation).toBeGreaterThan(1);
 });
 
+test('a restore that waits for a member that never comes back is given up with its plan, and members are free', async () => {
+  const { id } = await rig.checkpoint(plan);
+  for (let time = 0; time < 100; time++) rig.rig.node.fail('restore', { when: 'before', error: nodeAway() });
+  const restoring = rig.restore(plan, id);
+  for (let turn = 0; turn < 4; turn++) {
+    await rig.rig.quiet();
+    rig.rig.clock.step(500);
+  }
+  expect((await restoring).state).toMatchObject({ kind: 'restoring', failures: [{}, {}, {}] });
+  expect(await codeOf(rig.rig.delete(boxes[0]!, {}, { force: true }))).toBe('plan_busy');
+  expect(await codeOf(rig.delete(plan))).toBe('plan_unmerged');
+  await rig.delete(plan, { discard: true });
+  expect(await codeOf(rig.get(plan))).toBe('plan_not_found');
+  expect((await rig.create('next', boxes)).state.kind).toBe('open');
+  expect(await rig.rig.leases()).toEqual([]);
+});
+
 test('C60: a restore is refused while the plan commits, and after that a revert is what there is', async () => {
   const { id } = await rig.checkpoint(plan);
   for (const [index, box] of boxes.entries()) rig.write(box, one, { file: 'base', [`own${index}`]: 'x', added: null });

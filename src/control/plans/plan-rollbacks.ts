@@ -20,11 +20,11 @@ import type { Caller } from '../caller.ts';
 import type { ControlContext } from '../context.ts';
 import type { Mutations } from '../mutations.ts';
 import type { PlanLeases } from './plan-leases.ts';
-import { checkPlanVersion, type Member, type PlanRecords } from './plan-records.ts';
+import { checkBegunOn, type Member, type PlanRecords } from './plan-records.ts';
 import type { PlanRuns } from './plan-runs.ts';
 import type { PlanViews } from './plan-views.ts';
 import type { PlanWork } from './plan-work.ts';
-import { membersWithoutSandbox } from './unfit-members.ts';
+import { hasWork, membersWithoutSandbox } from './unfit-members.ts';
 
 const droppedAtOnce = 4;
 
@@ -65,24 +65,26 @@ export class PlanRollbacks {
   async #run(caller: Caller, name: string, conditions: Conditions, waitMs: number): Promise<PlanView> {
     const { plans, views, runs, recover } = this.#parts;
     const plan = await plans.get(caller, name);
-    checkPlanVersion(plan, conditions);
     if (plan.state.kind === 'rolledBack') return await views.get(caller, plan.id);
     const run = runs.find(plan.id);
     const signal = new AbortController().signal;
     // Begun by a server that is gone: it is gone through with, by this one or whoever is at it already.
-    if (plan.state.kind !== 'rollingBack') await this.#begin(caller, plan, waitMs);
+    if (plan.state.kind !== 'rollingBack') await this.#begin(caller, plan, conditions, waitMs);
     else if (run === undefined) await recover(plan.id);
     else await runs.waitFor(run, { waitMs, signal });
     return await views.get(caller, plan.id);
   }
 
-  async #begin(caller: Caller, plan: PlanRecord, waitMs: number): Promise<void> {
+  async #begin(caller: Caller, plan: PlanRecord, conditions: Conditions, waitMs: number): Promise<void> {
     const { runs, plans } = this.#parts;
     const what = { kind: 'rollback' as const, by: caller.keyId, startedAtMs: this.#context.clock.nowMs() };
     await runs.begin(plan.id, what, async (run) => {
       const event = (fence: number) => ({ kind: 'rollBack', fence }) as const;
       const tell = { kind: 'plan.rolling_back', data: { by: caller.keyId } };
-      const begun = await plans.change(plan.id, { event, tell }, async (_tables, begun) => begun);
+      const begun = await plans.change(plan.id, { event, tell }, async (_tables, begun) => {
+        checkBegunOn(begun, conditions);
+        return begun;
+      });
       await this.#context.faults.hit('after-plan-rolling-back');
       try {
         await this.carryOut(begun, { by: caller.keyId, waitMs, signal: run.stop.signal });
@@ -163,9 +165,4 @@ export class PlanRollbacks {
     };
     await this.#parts.plans.change(plan.id, change, async () => {});
   }
-}
-
-/** One that is gone, or has nothing attached, has nothing to be put back. */
-function hasWork({ sandbox, attachments }: Member): boolean {
-  return sandbox !== undefined && sandbox.state.kind !== 'deleting' && attachments.length > 0;
 }

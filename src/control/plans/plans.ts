@@ -133,38 +133,52 @@ export class Plans {
   }
 
   add(caller: Caller, plan: string, conditions: Conditions, sandboxId: SandboxId): Promise<PlanView> {
-    return this.#mutations.run({
-      caller,
-      kind: 'addPlanMember',
-      conditions,
-      request: { plan, sandboxId },
-      effect: () =>
-        this.#change(async (tables) => {
-          const found = await this.#openPlan(tables, caller, plan, conditions);
-          const members = await tables.plans.members(found.id);
-          if (members.some((member) => member.sandboxId === sandboxId)) return found;
-          const changed = await this.#touch(tables, found);
-          await this.#addIn(tables, caller, changed, sandboxId);
-          return changed;
-        }),
+    const asked = { caller, plan, conditions, sandboxId };
+    return this.#changeMember('addPlanMember', asked, async (tables, found, isMember) => {
+      if (isMember) return found;
+      const changed = await this.#touch(tables, found);
+      await this.#addIn(tables, caller, changed, sandboxId);
+      return changed;
     });
   }
 
   remove(caller: Caller, plan: string, conditions: Conditions, sandboxId: SandboxId): Promise<PlanView> {
+    const asked = { caller, plan, conditions, sandboxId };
+    return this.#changeMember('removePlanMember', asked, async (tables, found, isMember) => {
+      if (!isMember) return found;
+      await tables.plans.removeMember({ planId: found.id, sandboxId });
+      const changed = await this.#touch(tables, found);
+      await tellOf(tables, changed, { kind: 'plan.member_removed', data: { sandboxId, by: caller.keyId } });
+      return changed;
+    });
+  }
+
+  /** One transaction that finds the plan open. */
+  #changeMember(
+    kind: string,
+    asked: {
+      readonly caller: Caller;
+      readonly plan: string;
+      readonly conditions: Conditions;
+      readonly sandboxId: SandboxId;
+    },
+    work: (tables: Tables, found: PlanRecord, isMember: boolean) => Promise<PlanRecord>,
+  ): Promise<PlanView> {
+    const { caller, plan, conditions, sandboxId } = asked;
     return this.#mutations.run({
       caller,
-      kind: 'removePlanMember',
+      kind,
       conditions,
       request: { plan, sandboxId },
       effect: () =>
         this.#change(async (tables) => {
           const found = await this.#openPlan(tables, caller, plan, conditions);
           const members = await tables.plans.members(found.id);
-          if (!members.some((member) => member.sandboxId === sandboxId)) return found;
-          await tables.plans.removeMember({ planId: found.id, sandboxId });
-          const changed = await this.#touch(tables, found);
-          await tellOf(tables, changed, { kind: 'plan.member_removed', data: { sandboxId, by: caller.keyId } });
-          return changed;
+          return await work(
+            tables,
+            found,
+            members.some((member) => member.sandboxId === sandboxId),
+          );
         }),
     });
   }
@@ -187,11 +201,14 @@ export class Plans {
     checkPlanVersion(seen, conditions);
     const run = this.#runs.find(seen.id);
     if (run !== undefined) throw busy(run);
-    const hasOpenWork = seen.state.kind === 'open' || seen.state.kind === 'rollbackIncomplete';
+    const hasOpenWork = ['open', 'rollbackIncomplete', 'restoring'].includes(seen.state.kind);
     if (hasOpenWork && !options.discard) await this.#checkMerged(caller, seen);
     await store.transact(async (tables) => {
       const plan = await getPlan(tables, caller, seen.id);
       nextPlanState(plan.state, { kind: 'delete' });
+      // A checkpoint leaves the state as it is; one that was begun since would go on without its plan.
+      const begun = this.#runs.find(plan.id);
+      if (begun !== undefined) throw busy(begun);
       // What was looked at is what goes: a member that came since has not been counted.
       if (plan.version !== seen.version) throw changedMeanwhile(plan);
       for (const checkpoint of await tables.plans.checkpoints({ planId: plan.id })) {

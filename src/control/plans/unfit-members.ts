@@ -21,6 +21,11 @@ export function membersWithoutSandbox(members: readonly Member[]): MemberFailure
   });
 }
 
+/** One that is gone, or has nothing attached, has nothing to be put back. */
+export function hasWork({ sandbox, attachments }: Member): boolean {
+  return sandbox !== undefined && sandbox.state.kind !== 'deleting' && attachments.length > 0;
+}
+
 export function unfitError(planId: PlanId, unfit: readonly MemberFailure[]): PlatformError {
   const names = unfit.map(({ sandboxId, message }) => `${sandboxId}: ${message}`).join(' ');
   return new PlatformError('plan_members_unfit', `Members of ${planId} cannot take part. ${names}`, {

@@ -28,6 +28,35 @@ test('the first sandbox of a kind is kept as a place to begin with, and the next
   expect(await rig.store.read((tables) => tables.workspaces.listAttachCache(9))).toHaveLength(2);
 });
 
+test('a place is the same in whatever order its workspaces are named, and its last use is noted', async () => {
+  await make('site');
+  await make('docs');
+  const both = [
+    { workspace: 'site', path: '/s' },
+    { workspace: 'docs', path: '/d' },
+  ];
+  const entries = () => rig.store.read((tables) => tables.workspaces.listAttachCache(9));
+  await createWith({ workspaces: both });
+  const [first] = await entries();
+  rig.clock.step(61_000);
+  const { id } = await createWith({ workspaces: both.toReversed() });
+  expect(await read(id, '/d/docs/b.md')).toBe('b\n');
+  const [second, ...more] = await entries();
+  expect(more).toEqual([]);
+  expect(second).toEqual({ ...first, usedAtMs: rig.clock.nowMs() });
+});
+
+test('a place goes with its workspace, also where the node cannot be told of it', async () => {
+  await make('site');
+  await createWith();
+  const [entry] = await rig.store.read((tables) => tables.workspaces.listAttachCache(9));
+  for (const { id } of (await rig.control.sandboxes.list(rig.caller, { limit: 9 })).items) await rig.delete(id);
+  rig.node.fail('workspaces.forgetBaseline', { when: 'before', error: nodeAway() });
+  await rig.control.workspaces.delete(rig.caller, 'site', {});
+  expect(await rig.store.read((tables) => tables.workspaces.findAttachCache(entry!.key))).toBeUndefined();
+  expect(rig.node.branches.checkpoints.size).toBe(0);
+});
+
 test('many at once share one making', async () => {
   await make();
   const made = await Promise.all(Array.from({ length: 4 }, () => createWith()));

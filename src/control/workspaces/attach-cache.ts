@@ -47,8 +47,8 @@ interface CacheParts {
 export class AttachCache {
   readonly #context: ControlContext;
   readonly #parts: CacheParts;
-  /** Guards one entry. Before the lock of its checkpoint. */
-  readonly #entryLock = new KeyedMutex<string>();
+  /** Guards one entry. After the attachments of a sandbox, before lanes and the lock of its checkpoint. */
+  readonly #entryLock = new KeyedMutex<string>({ name: 'kept place', rank: 0.8 });
 
   constructor(context: ControlContext, parts: CacheParts) {
     this.#context = context;

@@ -211,7 +211,7 @@ export class AttachmentChanges {
     await this.#context.faults.hit('after-checkout-updated');
     const data = { files: merged.files.length };
     const event = { kind: 'workspace.updated', by: caller, data };
-    const view = await attachments.moveTo(attachment, { baseNumber, baseCommit: headCommit }, event);
+    const view = await attachments.moveTo(sandbox, attachment, { baseNumber, baseCommit: headCommit }, event);
     return { attachment: view, files: merged.files.length };
   }
 

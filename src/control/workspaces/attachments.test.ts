@@ -3,10 +3,12 @@ import { readdir, rm } from 'node:fs/promises';
 import { join } from 'node:path';
 import { afterEach, beforeEach, expect, test } from 'vitest';
 import { ControlRig } from '../../../test/support/control-rig.ts';
+import { nodeAway } from '../../../test/support/fake-node.ts';
 import { giveFiles } from '../../../test/support/local-sandboxes.ts';
+import { moveHead } from '../../../test/support/move-head.ts';
 import { signal, workspaceCalls } from '../../../test/support/workspace-calls.ts';
 import { textIn } from '../../../test/support/workspace-content.ts';
-import type { SandboxId } from '../../protocol/index.ts';
+import type { PlatformError, SandboxId, WorkspaceConflict } from '../../protocol/index.ts';
 
 let rig: ControlRig;
 beforeEach(async () => {
@@ -14,7 +16,9 @@ beforeEach(async () => {
   await giveFiles(rig.node);
 });
 afterEach(() => rig.close());
-const { asked, make, createWith, attach, commit, head, write, read, holdsOf, expectClean } = workspaceCalls(() => rig);
+const { asked, make, bring, createWith, attach, commit, head, write, read, holdsOf, expectClean } = workspaceCalls(
+  () => rig,
+);
 
 test('what it changed is shown and published; nothing to publish is said so; nothing is left of the steps', async () => {
   await make();
@@ -55,6 +59,43 @@ test('C21: a head that moves while a commit is made is merged with, and two comm
   expect(kinds).toEqual(['merge', 'commit', 'import']);
 });
 
+test('C21: a head that moves after a commit was merged with it is merged with again', async () => {
+  const { id: workspaceId } = await make();
+  const { id } = await createWith();
+  await write(id, '/s/one.txt', '1');
+  const gate = rig.faults.hold('after-version-held');
+  const first = commit(id, 'One');
+  await gate.reached;
+  await moveHead(rig.store, workspaceId);
+  gate.open();
+  expect(await first).toMatchObject({ outcome: 'committed', version: { number: 3, sandboxId: id } });
+  const { files } = await rig.control.workspaces.diff(rig.caller, 'site', { from: 2, limit: 9 });
+  expect(files.map(({ path }) => path)).toEqual(['one.txt']);
+});
+
+test('a commit or an import stands when its holds cannot be released, and recovery releases them', async () => {
+  await make();
+  const { id } = await createWith();
+  await write(id, '/s/one.txt', '1');
+  rig.node.fail('workspaces.release', { when: 'before', error: nodeAway() });
+  expect(await commit(id)).toMatchObject({ outcome: 'committed', version: { number: 2 } });
+  rig.node.fail('workspaces.release', { when: 'before', error: nodeAway() });
+  expect(await bring('site', { 'a.txt': 'x' })).toMatchObject({ number: 3 });
+  expect((await holdsOf()).filter((name) => name.startsWith('operation/')).length).toBeGreaterThan(1);
+  await rig.restart();
+  await expect.poll(() => holdsOf(), { timeout: 10_000 }).toEqual(['version/1', 'version/2', 'version/3']);
+});
+
+test('an update leaves a directory in which a sandbox has files of its own', async () => {
+  await make();
+  const [one, two] = [await createWith(), await createWith()];
+  await rm(join(await rig.node.checkout(one.id, '/s'), 'docs'), { recursive: true });
+  await commit(one.id);
+  await write(two.id, '/s/docs/mine.md', 'mine');
+  expect(await rig.control.attachmentChanges.update(asked(two.id))).toMatchObject({ files: 1 });
+  expect(await readdir(await rig.node.checkout(two.id, '/s/docs'))).toEqual(['mine.md']);
+});
+
 test('two commits of one sandbox at once publish its changes once', async () => {
   await make();
   const { id } = await createWith();
@@ -88,6 +129,14 @@ test('an update merges, writes what differs, removes what is gone, and says conf
   expect(await read(two.id, '/s/a.txt')).toBe('1\ntwo\n3\n');
   const seen = await commit(two.id).catch((error: unknown) => error);
   expect(seen).toMatchObject({ code: 'workspace_conflict' });
+  const [{ base, ours, theirs }] = (refused as PlatformError).details['conflicts'] as [WorkspaceConflict];
+  const blob = async (side: WorkspaceConflict['base']) =>
+    await textIn((await rig.control.workspaces.blob(rig.caller, 'site', side!.blob, signal)).bytes);
+  expect([await blob(base), await blob(ours), await blob(theirs)]).toEqual([
+    ...['one\ntwo\n3\n', '1\ntwo\n3\n', 'uno\ntwo\n3\n'],
+  ]);
+  const none = rig.control.workspaces.blob(rig.caller, 'site', '0'.repeat(40), signal);
+  await expect(none).rejects.toMatchObject({ code: 'workspace_not_found' });
 });
 
 test('an update that would overwrite what is written meanwhile is made anew, and in the end refused', async () => {
@@ -199,4 +248,38 @@ test('a workspace that is deleted while it is written into a sandbox is not atta
   await rig.control.workspaces.delete(rig.caller, 'site', {});
   gate.open();
   await expect(attaching).rejects.toMatchObject({ code: 'workspace_not_found' });
+});
+
+test('what was written into a life that a restore ended is recorded nowhere: files and their base stay together', async () => {
+  await make();
+  const { id } = await createWith({});
+  const bare = await rig.checkpoint(id);
+  const placed = rig.faults.hold('after-checkout-placed');
+  const attaching = attach(id, { workspace: 'site', path: '/s' }).catch((error) => error);
+  await placed.reached;
+  await rig.restore(id, bare.id);
+  placed.open();
+  expect(await attaching).toMatchObject({ code: 'stale_generation' });
+  expect((await rig.control.attachments.list(rig.caller, id)).items).toEqual([]);
+
+  const { id: other } = await createWith();
+  const old = await rig.checkpoint(other);
+  await write((await createWith()).id, '/s/a.txt', 'newer\n');
+  const [newer] = (await rig.control.workspaces.get(rig.caller, 'site')).attachments.filter(
+    ({ sandboxId }) => sandboxId !== other,
+  );
+  await commit(newer!.sandboxId, 'Newer');
+  for (const [point, work] of [
+    ['after-checkout-updated', () => rig.control.attachmentChanges.update(asked(other))],
+    ['after-checkout-dropped', () => rig.control.attachments.drop(asked(other))],
+  ] as const) {
+    const gate = rig.faults.hold(point);
+    const changing = work().catch((error: unknown) => error);
+    await gate.reached;
+    await rig.restore(other, old.id);
+    gate.open();
+    expect(await changing, point).toMatchObject({ code: 'stale_generation' });
+    const [kept] = (await rig.control.attachments.list(rig.caller, other)).items;
+    expect(kept, point).toMatchObject({ base: { number: 1 } });
+  }
 });

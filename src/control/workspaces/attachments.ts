@@ -103,7 +103,7 @@ export class Attachments {
       const attachment = attachmentOf(caller, { sandbox, version, path, atMs: this.#context.clock.nowMs() });
       await this.#place(sandbox, attachment, { conditions, isRepeat });
       await this.#context.faults.hit('after-checkout-placed');
-      await this.#context.store.transact((tables) => recordAttached(tables, attachment));
+      await this.#context.store.transact((tables) => recordAttached(tables, sandbox, attachment));
       this.#context.events.notify();
       return await this.viewOf(attachment);
     });
@@ -179,8 +179,7 @@ export class Attachments {
           const attachment = await this.#parts.directory.attachment(caller, sandboxId, workspace);
           await this.at(sandbox, attachment, conditions, (place) => placeCheckout(place, attachment.baseCommit));
           await this.#context.faults.hit('after-checkout-dropped');
-          const { baseNumber, baseCommit } = attachment;
-          return await this.moveTo(attachment, { baseNumber, baseCommit }, { kind: 'workspace.dropped', by: caller });
+          return await this.moveTo(sandbox, attachment, attachment, { kind: 'workspace.dropped', by: caller });
         }),
     });
   }
@@ -213,20 +212,23 @@ export class Attachments {
     return this.#context.nodes.call(sandbox.nodeId, (node) => work({ node, life, leaseToken, workspaceId, path }));
   }
 
-  /** Its files were written anew: how they looked before says nothing. */
+  /** Its files were written anew: how they looked before says nothing. Refused where the life that they were written in is over. */
   async moveTo(
+    sandbox: Pick<SandboxRecord, 'id' | 'generation'>,
     attachment: AttachmentRecord,
     base: Pick<AttachmentRecord, 'baseNumber' | 'baseCommit'>,
     event: { readonly kind: string; readonly by: Caller; readonly data?: Readonly<Record<string, unknown>> },
   ): Promise<AttachmentView> {
-    const moved = { ...attachment, ...base, baseline: null };
+    const { baseNumber, baseCommit } = base;
+    const moved = { ...attachment, baseNumber, baseCommit, baseline: null };
     const { sandboxId, workspaceId, path } = attachment;
     const { store, clock, events } = this.#context;
     await store.transact(async (tables) => {
       const workspace = await tables.workspaces.find(workspaceId);
       if (workspace === undefined) return;
+      await requireSameLife(tables, sandbox);
       await tables.workspaces.putAttachment(moved);
-      const data = { path, version: base.baseNumber, by: event.by.keyId, ...event.data };
+      const data = { path, version: baseNumber, by: event.by.keyId, ...event.data };
       await tellWorkspace(tables, workspace, { kind: event.kind, atMs: clock.nowMs(), sandboxId, data });
     });
     events.notify();
@@ -263,15 +265,29 @@ export function attachmentOf(
   };
 }
 
+/** A restore gives a sandbox other files and what those were made from: what was written before it is not there any more. */
+async function requireSameLife(
+  tables: Tables,
+  { id: sandboxId, generation }: Pick<SandboxRecord, 'id' | 'generation'>,
+): Promise<void> {
+  const current = await tables.sandboxes.find(sandboxId);
+  if (current === undefined) {
+    throw new PlatformError('sandbox_not_found', 'The sandbox was deleted meanwhile.', { details: { sandboxId } });
+  }
+  checkGeneration(current, { generation });
+}
+
 /** The workspace and the sandbox are looked at again: both may have gone while files were written. */
-async function recordAttached(tables: Tables, attachment: AttachmentRecord): Promise<void> {
+async function recordAttached(
+  tables: Tables,
+  sandbox: Pick<SandboxRecord, 'id' | 'generation'>,
+  attachment: AttachmentRecord,
+): Promise<void> {
   const { sandboxId, workspaceId, path, baseNumber, attachedAtMs: atMs, attachedBy: by } = attachment;
   const workspace = await tables.workspaces.find(workspaceId);
   if (workspace === undefined) throw new PlatformError('workspace_not_found', 'The workspace was deleted meanwhile.');
   requireReady(workspace);
-  if ((await tables.sandboxes.find(sandboxId)) === undefined) {
-    throw new PlatformError('sandbox_not_found', 'The sandbox was deleted meanwhile.', { details: { sandboxId } });
-  }
+  await requireSameLife(tables, sandbox);
   await tables.workspaces.putAttachment(attachment);
   const data = { path, version: baseNumber, by };
   await tellWorkspace(tables, workspace, { kind: 'workspace.attached', atMs, sandboxId, data });

@@ -3,10 +3,11 @@ import { afterEach, beforeEach, expect, test } from 'vitest';
 import { ControlRig } from '../../../test/support/control-rig.ts';
 import { nodeAway } from '../../../test/support/fake-node.ts';
 import { giveFiles } from '../../../test/support/local-sandboxes.ts';
+import { moveHead } from '../../../test/support/move-head.ts';
 import { attachmentRecord, workspaceRecord } from '../../../test/support/records.ts';
 import { page, signal, workspaceCalls } from '../../../test/support/workspace-calls.ts';
-import { textIn } from '../../../test/support/workspace-content.ts';
-import { type Conditions, workspaceLimits } from '../../protocol/index.ts';
+import { tarOf, textIn } from '../../../test/support/workspace-content.ts';
+import { type Conditions, type NodeWorkspaces, PlatformError, workspaceLimits } from '../../protocol/index.ts';
 
 let rig: ControlRig;
 beforeEach(async () => {
@@ -55,6 +56,28 @@ test('one without a version is not attached, exported or compared, and takes its
   expect(await bring('site', page, {}, 0)).toMatchObject({ number: 1, kind: 'import' });
 });
 
+test('a home that refuses what it is asked leaves the name free; a beginning that dies is finished under its key', async () => {
+  const create = (conditions: Conditions) =>
+    rig.control.workspaces.create(rig.caller, conditions, { name: 'site', content: 'empty' });
+  const refusal = new PlatformError('storage_unsupported', 'There is no git.');
+  rig.node.fail('workspaces.create', { when: 'before', error: refusal });
+  await expect(create({})).rejects.toMatchObject({ code: 'storage_unsupported' });
+  expect((await rig.control.workspaces.list(rig.caller, { limit: 9 })).items).toEqual([]);
+  expect((await rig.events('workspace.')).map(({ kind }) => kind)).toEqual(['workspace.created', 'workspace.deleted']);
+  for (const point of ['after-journal-operation', 'after-store-workspace', 'after-workspace-on-node']) {
+    const gate = rig.faults.hold(point);
+    const key = { idempotencyKey: point };
+    create(key).catch(() => {});
+    await gate.reached;
+    await rig.restart();
+    gate.open();
+    expect(await create(key), point).toMatchObject({ state: 'ready', head: { number: 1 } });
+    expect((await rig.control.workspaces.list(rig.caller, { limit: 9 })).items, point).toHaveLength(1);
+    await rig.control.workspaces.delete(rig.caller, 'site', { idempotencyKey: `${point} gone` });
+    await rig.control.workspaces.delete(rig.caller, 'site', { idempotencyKey: `${point} gone` });
+  }
+});
+
 test('a home that refuses leaves no record, one that is away leaves one that a repeat finishes', async () => {
   rig.node.fail('workspaces.create', { when: 'before', error: new Error('a bug') });
   const create = (conditions: Conditions) =>
@@ -92,6 +115,79 @@ test('versions are imported onto the head that was named, or onto any, and compa
   const { bytes } = await versions.export(rig.caller, 'site', { kind: 'bundle', version: 3, since: [2] }, signal);
   expect(await textIn(bytes)).toContain('# v2 git bundle');
   expect(await holdsOf()).toEqual(['version/1', 'version/2', 'version/3']);
+});
+
+test('C21: an import or a revert onto a head that moves is put on the newer one, and holds nothing when it gives up', async () => {
+  await make();
+  const moveOnce = async (work: () => Promise<unknown>) => {
+    const gate = rig.faults.hold('after-version-held');
+    const slow = work();
+    await gate.reached;
+    const { id } = await rig.control.workspaces.get(rig.caller, 'site');
+    await moveHead(rig.store, id);
+    gate.open();
+    return await slow;
+  };
+  expect(await moveOnce(() => bring('site', { 'x.txt': 'x' }))).toMatchObject({ number: 3 });
+  const revert = (expectedHead?: number) => {
+    const body = { version: 1, ...(expectedHead !== undefined && { expectedHead }) };
+    return rig.control.workspaces.revert(rig.caller, 'site', {}, body);
+  };
+  expect(await moveOnce(() => revert())).toMatchObject({ number: 5, kind: 'revert' });
+  await expect(moveOnce(() => revert(5))).rejects.toMatchObject({ code: 'workspace_moved' });
+  expect((await holdsOf()).filter((name) => name.startsWith('operation/'))).toEqual([]);
+});
+
+for (const point of ['after-version-held', 'after-version-published']) {
+  test(`a revert that dies at "${point}" is one version under its key`, async () => {
+    await make();
+    await bring('site', { 'a.txt': 'x' });
+    const key = { idempotencyKey: 'k' };
+    const revert = () => rig.control.workspaces.revert(rig.caller, 'site', key, { version: 1 });
+    const gate = rig.faults.hold(point);
+    revert().catch(() => {});
+    await gate.reached;
+    await rig.restart();
+    gate.open();
+    expect(await revert()).toMatchObject({ number: 3, kind: 'revert' });
+    expect(await head()).toBe(3);
+  });
+}
+
+test('a remote is fetched from and pushed to by the node, with credentials that no record keeps', async () => {
+  await make();
+  const orders: unknown[] = [];
+  const { importBytes } = rig.node.workspaces;
+  Object.assign(rig.node.workspaces, {
+    importRemote: async ({ workspaceId, ...order }: Parameters<NodeWorkspaces['importRemote']>[0]) => {
+      orders.push(order);
+      const author = { name: 'Far', email: 'far@example.com' };
+      const source = { kind: 'archive' as const };
+      return await importBytes({ workspaceId, source, message: 'Far away', author, atMs: 0 }, tarBytes({ far: 'f' }));
+    },
+    pushRemote: async ({ workspaceId: _, ...order }: Parameters<NodeWorkspaces['pushRemote']>[0]) => {
+      orders.push(order);
+    },
+  });
+  const remote = { url: 'https://example.com/far.git', credentials: { username: 'u', password: 'secret' } };
+  const { versions } = rig.control;
+  const key = { idempotencyKey: 'k' };
+  expect(await versions.importRemote(rig.caller, 'site', key, remote, signal)).toMatchObject({
+    ...{ number: 2, kind: 'import', summary: 'Far away', author: 'Far <far@example.com>' },
+  });
+  // Under its key it is not fetched again, whatever the credentials are by now.
+  const later = { ...remote, credentials: { username: 'u', password: 'another' } };
+  expect(await versions.importRemote(rig.caller, 'site', key, later, signal)).toMatchObject({ number: 2 });
+  const stale = versions.importRemote(rig.caller, 'site', {}, { ...remote, expectedHead: 1 }, signal);
+  await expect(stale).rejects.toMatchObject({ code: 'workspace_moved' });
+  const pushed = await versions.push(rig.caller, 'site', {}, { ...remote, ref: 'main', version: 1 }, signal);
+  expect(pushed.number).toBe(1);
+  const { url, credentials } = remote;
+  expect(orders).toEqual([
+    { url, ref: null, credentials },
+    { url, ref: null, credentials },
+    { url, ref: 'main', credentials, commit: pushed.commit },
+  ]);
 });
 
 test('a bundle makes a round trip, history and all', async () => {
@@ -163,3 +259,7 @@ test('limits have names', async () => {
   const making = rig.control.workspaces.create(rig.caller, {}, { name: 'more', content: 'empty' });
   await expect(making).rejects.toMatchObject({ code: 'limit_exceeded', details: { limit: workspaces } });
 });
+
+async function* tarBytes(files: Record<string, string>): AsyncGenerator<Uint8Array, void> {
+  yield tarOf(files);
+}

@@ -16,6 +16,8 @@ import { readTar } from './tar-reader.ts';
 import { digestOf, VerifiedBlob } from './verified-blob.ts';
 
 const entriesMax = 100_000;
+/** Of all names and targets of links together: they are held until the image is closed. */
+const namesMaxCharacters = 16 * 1024 ** 2;
 const linksMax = 8;
 const chunkBytes = 256 * 1024;
 const gzipMagic = Buffer.of(0x1f, 0x8b);
@@ -102,7 +104,10 @@ async function indexArchive(file: FileHandle): Promise<ArchiveIndex> {
   if (buffer.equals(gzipMagic)) refuseImage('The archive is compressed as a whole; decompress it first.');
   const reader = new ByteReader({ [Symbol.asyncIterator]: () => headersOf(file) });
   const index = new Map<string, ArchivedFile | string>();
+  let characters = 0;
   for await (const entry of readTar(reader)) {
+    characters += entry.name.length + entry.target.length;
+    if (characters > namesMaxCharacters) refuseImage('The names in the archive are too long together.');
     const name = posix.normalize(entry.name);
     if (index.size >= entriesMax) refuseImage(`The archive has more than ${entriesMax} files.`);
     if (entry.offset + entry.size > size) refuseImage('The archive ends in the middle of a file.');

@@ -1,8 +1,14 @@
 /** The texts and documents around an image: how a source is written, what a configuration says, which manifest is meant. */
+import { mkdtemp, rm, writeFile } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
 import { expect, test } from 'vitest';
+import { buildTar } from '../../../test/support/tar-builder.ts';
+import { openArchive } from './image-archive.ts';
 import { parseImageConfig } from './image-config.ts';
+import { defaultImageLimits } from './image-limits.ts';
 import { parseImageSource } from './image-source.ts';
-import { chooseDescriptor, type Descriptor, parseIndexOrManifest } from './manifests.ts';
+import { chooseDescriptor, type Descriptor, machinePlatform, parseIndexOrManifest } from './manifests.ts';
 
 const digest = `sha256:${'0'.repeat(64)}`;
 const json = (value: unknown) => Buffer.from(JSON.stringify(value));
@@ -15,6 +21,26 @@ test('sources are written as other tools write them', () => {
   expect(parseImageSource('oci:dir:name:v1')).toEqual({ kind: 'layout', directory: 'dir', tag: 'name:v1' });
   for (const text of ['', 'debian', 'oci:', 'docker-archive:', 'http://x']) {
     expect(() => parseImageSource(text), text).toThrow(expect.objectContaining({ code: 'invalid_request' }));
+  }
+});
+
+test('an archive whose names take too much memory is refused while it is read', async () => {
+  const directory = await mkdtemp(join(tmpdir(), 'atoll-archive-'));
+  try {
+    const path = join(directory, 'long.tar');
+    const longName = (index: number) => `${index}`.padEnd(900_000, 'x');
+    const items = Array.from({ length: 20 }, (_, index) => ({ name: 'x', pax: { path: longName(index) } }));
+    await writeFile(path, buildTar(items));
+    const options = { limits: defaultImageLimits, platform: machinePlatform() };
+    const tooLong = { code: 'image_refused', message: expect.stringContaining('names') };
+    await expect(openArchive(path, options)).rejects.toMatchObject(tooLong);
+    // The control: with fewer of them it is refused for what it lacks.
+    await writeFile(path, buildTar(items.slice(0, 3)));
+    await expect(openArchive(path, options)).rejects.toMatchObject({
+      message: expect.stringContaining('manifest.json'),
+    });
+  } finally {
+    await rm(directory, { recursive: true });
   }
 });
 

@@ -7,6 +7,7 @@
 import { lstat, mkdir } from 'node:fs/promises';
 import { dirname } from 'node:path';
 import { PlatformError } from '../../protocol/index.ts';
+import { noPrivateHosts, type RemoteRules } from '../remote-rules.ts';
 import { applyLayer, type ImageTally, type LayerTarget, type TopEntry } from './apply-layer.ts';
 import { decompress } from './decompress.ts';
 import { openArchive } from './image-archive.ts';
@@ -40,6 +41,8 @@ export interface UnpackImageOptions {
   readonly program: string;
   /** Where blobs of registries are kept by digest; needed for those only. */
   readonly cacheDirectory?: string;
+  /** Which registries may be asked besides those that everybody reaches. */
+  readonly rules?: RemoteRules | undefined;
   readonly signal?: AbortSignal;
   readonly onProgress?: (progress: ImageProgress) => void;
   readonly limits?: Partial<ImageLimits>;
@@ -86,11 +89,11 @@ export async function unpackImage(source: ImageSource, options: UnpackImageOptio
 type OpenImageOptions = UnpackImageOptions & { readonly limits: ImageLimits; readonly platform: Platform };
 
 function openImage(source: ImageSource, options: OpenImageOptions): Promise<OpenedImage> {
-  const { limits, platform, cacheDirectory, signal, onProgress } = options;
+  const { limits, platform, cacheDirectory, rules = noPrivateHosts, signal, onProgress } = options;
   if (source.kind === 'archive') return openArchive(source.path, { limits, platform, tag: source.tag });
   if (source.kind === 'layout') return openLayout(source.directory, { limits, platform, tag: source.tag });
   if (cacheDirectory === undefined) throw new PlatformError('invalid_request', 'A registry needs a cache directory.');
-  return openFromRegistry(source, { limits, platform, cacheDirectory, signal, onProgress });
+  return openFromRegistry(source, { limits, platform, cacheDirectory, rules, signal, onProgress });
 }
 
 function checkFits(parsed: ParsedConfig, image: OpenedImage, platform: Platform): void {

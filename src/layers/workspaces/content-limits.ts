@@ -18,6 +18,8 @@ export interface WorkspaceLimits {
   readonly gitMs: number;
   /** The same of one whose pace another sets: a sender, a reader, a remote. */
   readonly transferMs: number;
+  /** What a git may take that works on what others have made. */
+  readonly gitMemoryBytes: number;
 }
 
 export const defaultWorkspaceLimits: WorkspaceLimits = {
@@ -29,6 +31,7 @@ export const defaultWorkspaceLimits: WorkspaceLimits = {
   collectEntries: 1_000_000,
   gitMs: 10 * 60_000,
   transferMs: 60 * 60_000,
+  gitMemoryBytes: 4 * 1024 ** 3,
 };
 
 const pathMaxBytes = 4_000;

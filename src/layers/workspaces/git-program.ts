@@ -12,8 +12,8 @@ import { PlatformError } from '../../protocol/index.ts';
 /** Of an answer that is held in memory. */
 const outputMaxBytes = 256 * 1024 * 1024;
 const saidMaxCharacters = 4_000;
-/** Of a git that reads what others have made. */
-const memoryMaxBytes = 4 * 1024 ** 3;
+/** Of a git that works on what others have made. */
+const defaultMemoryBytes = 4 * 1024 ** 3;
 const programPath = '/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin';
 
 export interface GitCall {
@@ -28,6 +28,8 @@ export interface GitCall {
   readonly timeoutMs?: number;
   /** It reads what others have made: no file of it grows beyond this. */
   readonly hostileBytes?: number;
+  /** It works on what others have made and maps packs of our own: what it takes of memory beyond those is bounded. */
+  readonly isHostile?: boolean;
   readonly outputMaxBytes?: number;
 }
 
@@ -63,9 +65,11 @@ interface Running {
 export class GitProgram {
   /** An empty directory: git's HOME. */
   readonly #home: string;
+  readonly #memoryBytes: number;
 
-  constructor(options: { readonly home: string }) {
+  constructor(options: { readonly home: string; readonly memoryBytes?: number }) {
     this.#home = options.home;
+    this.#memoryBytes = options.memoryBytes ?? defaultMemoryBytes;
   }
 
   /** Runs to the end; what it says is held in memory. */
@@ -100,8 +104,7 @@ export class GitProgram {
 
   #start(repository: string, words: readonly string[], call: GitCall): Running {
     call.signal?.throwIfAborted();
-    const bounds = call.hostileBytes === undefined ? [] : boundsOf(call.hostileBytes);
-    const child = spawn('setpriv', [...endsWithUs, ...bounds, 'git', ...words], {
+    const child = spawn('setpriv', [...endsWithUs, ...boundsOf(call, this.#memoryBytes), 'git', ...words], {
       cwd: call.cwd ?? this.#home,
       env: { ...this.#environment(repository), ...call.env },
       stdio: ['pipe', 'pipe', 'pipe'],
@@ -136,8 +139,18 @@ export class GitProgram {
 /** A git that outlives the node would write beside the next one. */
 const endsWithUs = ['--pdeathsig', 'KILL'];
 
-function boundsOf(fileBytes: number): readonly string[] {
-  return ['prlimit', `--as=${memoryMaxBytes}`, `--fsize=${fileBytes}`, '--core=0', '--'];
+function boundsOf({ hostileBytes, isHostile }: GitCall, memoryBytes: number): readonly string[] {
+  if (hostileBytes !== undefined)
+    return ['prlimit', `--as=${memoryBytes}`, `--fsize=${hostileBytes}`, '--core=0', '--'];
+  return isHostile === true ? ['prlimit', `--data=${memoryBytes}`, '--core=0', '--'] : [];
+}
+
+/** So does it of memory. */
+const outOfMemory = /Out of memory|mmap failed: Cannot allocate memory/;
+
+function tooMuchMemory(command: string): PlatformError {
+  const message = `git ${command} needs more memory than this node gives it: the files are too large for that.`;
+  return new PlatformError('limit_exceeded', message);
 }
 
 /** git tells of a full disk in words. */
@@ -152,8 +165,10 @@ function follow(child: Child, words: readonly string[], call: GitCall): Running 
   const command = words.find((word) => !word.startsWith('-')) ?? '';
   const { promise, resolve, reject } = Promise.withResolvers<number>();
   let reason: unknown;
+  let isClosed = false;
+  // Until its output is closed somebody of its group is there, also when it has ended itself; after that the number may be another's.
   const kill = (why: unknown) => {
-    if (child.pid === undefined || child.exitCode !== null || child.signalCode !== null) return;
+    if (child.pid === undefined || isClosed) return;
     reason ??= why;
     killGroup(child.pid);
   };
@@ -171,11 +186,13 @@ function follow(child: Child, words: readonly string[], call: GitCall): Running 
     reject(new PlatformError('storage_unsupported', message, { cause }));
   });
   child.on('close', (code) => {
+    isClosed = true;
     clearTimeout(timer);
     call.signal?.removeEventListener('abort', onAbort);
     if (reason !== undefined) reject(reason);
     else if (code === 0 || (code !== null && call.accept?.includes(code))) resolve(code);
     else if (diskFull.test(said)) reject(fullDisk());
+    else if (call.isHostile === true && outOfMemory.test(said)) reject(tooMuchMemory(command));
     else reject(new GitFailure({ command, code, said: said.trim() }));
   });
   // What fails in the caller's bytes ends git and is told; a git that ends early tells why by itself.

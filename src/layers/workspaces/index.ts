@@ -10,7 +10,7 @@ export { importArchive } from './import-archive.ts';
 export { importBundle, requireWhole } from './import-bundle.ts';
 export { mergeTrees } from './merge-trees.ts';
 export { probeGit, requireGit } from './probe-git.ts';
-export { judgeRemote, type RemoteRules } from './remote-address.ts';
+export { judgeRemote } from './remote-address.ts';
 export { fetchRemote, pushToRemote } from './remotes.ts';
 export { makeRepository, removeLocks, takeOverRepository } from './repository.ts';
 export { removeRetries, Staging } from './staging.ts';

@@ -47,7 +47,7 @@ export async function mergeTrees(
   const left = await helperCommit(git, staging.path, ours, [root]);
   const right = await helperCommit(git, staging.path, theirs, [root]);
   const words = ['merge-tree', '--write-tree', '-z', '--messages', left, right];
-  const { code, stdout } = await git.run(staging.path, words, { accept: [1], ...call });
+  const { code, stdout } = await git.run(staging.path, words, { accept: [1], isHostile: true, ...call });
   const fields = zeroSeparated(stdout);
   const tree = fields[0]!;
   if (code === 0) {

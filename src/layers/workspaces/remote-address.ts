@@ -1,15 +1,8 @@
-/**
- * Which remotes the node talks to, and at which address. The node stands where sandboxes and teams do not: what only it reaches is no team's to
- * ask for. A name is resolved once, judged, and git is bound to what was judged, so that it cannot mean another address a moment later.
- */
+/** Which git remotes the node talks to, and at which address: a name is resolved once, judged, and git is bound to what was judged. */
 import { lookup } from 'node:dns/promises';
 import { isIP } from 'node:net';
-import { closedRanges, isWithin, PlatformError, privateRanges } from '../../protocol/index.ts';
-
-export interface RemoteRules {
-  /** Hosts that the operator allows by name (`git.example.internal`, `127.0.0.1`), wherever they lead. */
-  readonly allowedHosts: readonly string[];
-}
+import { PlatformError } from '../../protocol/index.ts';
+import { closedHostReason, hostOf, mayReach, type RemoteRules } from '../remote-rules.ts';
 
 export interface JudgedRemote {
   readonly url: string;
@@ -28,16 +21,13 @@ export async function judgeRemote(
   options: { readonly rules: RemoteRules; readonly hasCredentials: boolean },
 ): Promise<JudgedRemote> {
   const url = parseRemote(text);
-  const host = url.hostname.replace(/^\[|\]$/g, '');
+  const host = hostOf(url);
   const isAllowed = options.rules.allowedHosts.includes(host);
   if (options.hasCredentials && url.protocol === 'http:' && !isAllowed) {
     throw refused('Credentials are not sent over http; use https.');
   }
   const addresses = isIP(host) === 0 ? await addressesOf(host) : [host];
-  const closed = addresses.filter((address) => !isAllowed && isClosed(address));
-  if (closed.length > 0) {
-    throw refused(`${host} leads to an address that only this node reaches. An operator can allow the host by name.`);
-  }
+  if (!mayReach(host, addresses, options.rules)) throw refused(`${host} ${closedHostReason}`);
   const port = url.port === '' ? usualPorts[url.protocol as keyof typeof usualPorts] : url.port;
   const shown = addresses.map((address) => (isIP(address) === 6 ? `[${address}]` : address));
   return {
@@ -67,12 +57,6 @@ async function addressesOf(host: string): Promise<readonly string[]> {
   } catch (cause) {
     throw new PlatformError('workspace_remote_failed', `The name ${host} is not known.`, { cause });
   }
-}
-
-/** An IPv4 address in the clothes of IPv6 is judged as what it is: `closedRanges` has that whole range. */
-function isClosed(address: string): boolean {
-  const plain = address.replace(/%.*$/, '');
-  return [...closedRanges, ...privateRanges].some((range) => isWithin(plain, range));
 }
 
 function refused(message: string): PlatformError {

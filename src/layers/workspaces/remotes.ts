@@ -116,6 +116,7 @@ function gitCall({ remote, credentials, limits, signal }: RemoteCall): GitCall {
   return {
     signal,
     timeoutMs: limits.transferMs,
+    isHostile: true,
     env: {
       GIT_ALLOW_PROTOCOL: remote.protocol,
       GIT_CONFIG_COUNT: String(settings.length),

@@ -26,7 +26,7 @@ export async function diffTrees(
   readonly hasMore: boolean;
 }> {
   const words = ['diff-tree', '-r', '-z', '-M', '--no-abbrev', ...plain, '--raw', '--numstat', sides.from, sides.to];
-  const { stdout } = await git.run(repository, words, { timeoutMs: options.timeoutMs });
+  const { stdout } = await git.run(repository, words, { isHostile: true, timeoutMs: options.timeoutMs });
   const changes = parseDiff(stdout);
   const sum = (pick: (change: WorkspaceFileChange) => number | null) =>
     changes.reduce((total, change) => total + (pick(change) ?? 0), 0);
@@ -88,5 +88,5 @@ export function patchBetween(
   call: { readonly signal?: AbortSignal | undefined; readonly timeoutMs: number },
 ): AsyncGenerator<Buffer, void> {
   const words = ['diff-tree', '-r', '-p', '-M', '--binary', '--full-index', ...plain, sides.from, sides.to];
-  return git.stream(repository, words, call);
+  return git.stream(repository, words, { isHostile: true, ...call });
 }

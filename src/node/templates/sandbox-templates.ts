@@ -47,7 +47,7 @@ export interface SandboxTemplatesOptions extends BuildSandboxParts {
   /** Whether there are some whose record cannot be read. */
   readonly hasUnreadable: () => boolean;
   readonly storage: SandboxStorage;
-  readonly options: Pick<SandboxNodeOptions, 'initProgram' | 'aptDirectory' | 'nodeProgram'>;
+  readonly options: Pick<SandboxNodeOptions, 'initProgram' | 'aptDirectory' | 'nodeProgram' | 'remotes'>;
   readonly faults: FaultPoints;
   readonly log: Logger;
 }
@@ -170,6 +170,7 @@ export class SandboxTemplates implements NodeTemplates {
             {
               ...this.#options,
               initProgram: this.#options.options.initProgram,
+              rules: this.#options.options.remotes,
               store: this.#store,
               apt: this.#apt,
               host: this.#host,

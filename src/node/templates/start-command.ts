@@ -1,10 +1,14 @@
 /**
  * The start command of a template: a process of every life of its sandboxes, named `start`. Whoever asked for the life hears of it when the
  * command is ready.
+ *
+ * Invariant: the record of a life names the process until it is ready (`startOwed`). Its id is chosen with the life, so a node that was killed in
+ * between starts it once, or finds it.
  */
 import { setTimeout as delay } from 'node:timers/promises';
-import { type NodeApi, newId, PlatformError, type TemplateStart } from '../../protocol/index.ts';
-import type { NodeRecord } from '../node-record.ts';
+import type { FaultPoints } from '../../base/index.ts';
+import { type NodeApi, newId, PlatformError, type ProcessId, type TemplateStart } from '../../protocol/index.ts';
+import { type NodeRecord, writeRecord } from '../node-record.ts';
 
 const processName = 'start';
 const keepBytes = 16 * 1024 * 1024;
@@ -15,15 +19,41 @@ const lookOutputBytes = 4_096;
 
 type Calls = Pick<NodeApi, 'startProcess' | 'getProcess' | 'probePort' | 'exec'>;
 
-/** Refuses with `template_start_failed`; the life is the caller's to end then. */
-export async function runStartCommand(record: NodeRecord, calls: Calls): Promise<void> {
-  const start = record.template?.start ?? null;
-  if (start === null || record.mark.isHidden) return;
+/** The record of a life that is about to begin. */
+export function owingStart({ startOwed: _earlier, ...record }: NodeRecord): NodeRecord {
+  const hasStart = (record.template?.start ?? null) !== null && !record.mark.isHidden;
+  return hasStart ? { ...record, startOwed: newId('process') } : record;
+}
+
+export interface Settling {
+  readonly directory: string;
+  readonly calls: Calls;
+  readonly faults: FaultPoints;
+  /** Ends the life whose start failed. */
+  readonly takeBack: () => Promise<void>;
+}
+
+/** Starts what the life owes, if it has not begun, and waits until it is ready. Refuses with `template_start_failed`. */
+export async function settleStart(sandbox: { record: NodeRecord }, options: Settling): Promise<void> {
+  const { startOwed, ...settled } = sandbox.record;
+  if (startOwed === undefined) return;
+  try {
+    await run(sandbox.record, startOwed, options);
+    await writeRecord(options.directory, settled);
+    sandbox.record = settled;
+  } catch (error) {
+    await options.takeBack();
+    throw error;
+  }
+}
+
+async function run(record: NodeRecord, processId: ProcessId, { calls, faults }: Settling): Promise<void> {
+  const start = record.template!.start!;
   const life = { sandboxId: record.mark.sandboxId, generation: record.generation };
   const leaseToken = record.settings.leaseHeld ? record.settings.leaseToken : null;
   const order = {
     ...life,
-    processId: newId('process'),
+    processId,
     name: processName,
     leaseToken,
     command: start.command,
@@ -38,9 +68,10 @@ export async function runStartCommand(record: NodeRecord, calls: Calls): Promise
       autoCleanup: false,
     },
   };
-  const { processId } = await calls.startProcess(order).catch((error: unknown) => {
+  await calls.startProcess(order).catch((error: unknown) => {
     throw failed('The start command of the template cannot be started.', error);
   });
+  await faults.hit('node-start-command-begun');
   const deadline = performance.now() + start.ready.timeoutMs;
   for (;;) {
     if (await isReady(start, { ...life, leaseToken }, calls)) return;

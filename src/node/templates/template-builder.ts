@@ -16,6 +16,7 @@ import {
   type HostTemplate,
   layerNameOf,
   type PlanStep,
+  type RemoteRules,
   type TemplateManifest,
   type TemplateStore,
   templateIdOf,
@@ -36,6 +37,8 @@ export interface BuilderParts extends BuildSandboxParts {
   readonly host: HostTemplate;
   /** The program atoll-init, which writes the trees of images. */
   readonly initProgram: string;
+  /** Which registries may be asked besides those that everybody reaches. */
+  readonly rules: RemoteRules | undefined;
 }
 
 export interface BuildRequest {
@@ -139,7 +142,7 @@ class Build {
 
   /** Unpacked every time, for what an image is called says nothing about its content; the layer is named by that. */
   async #image(reference: string | null): Promise<Ground> {
-    const { paths, initProgram: program } = this.#parts;
+    const { paths, initProgram: program, rules } = this.#parts;
     const { signal, say, mayPull } = this.#request;
     if (reference !== null && !mayPull) {
       throw new PlatformError(
@@ -156,7 +159,7 @@ class Build {
       const directory = join(sandbox.directory, 'image');
       say(reference === null ? 'unpacking the image\n' : `pulling ${reference}\n`);
       const cacheDirectory = join(paths.root, 'images');
-      const image = await unpackImage(source, { directory, program, cacheDirectory, signal });
+      const image = await unpackImage(source, { directory, program, cacheDirectory, rules, signal });
       await sandbox.adoptTree(directory);
       const layer = layerNameOf(['image', image.digest]);
       await this.#ensure(layer, `image ${image.digest}`, async () => sandbox);

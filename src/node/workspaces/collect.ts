@@ -22,6 +22,7 @@ import { type CollectOrder, PlatformError, type WorkspaceId } from '../../protoc
 import { Baseline } from './baseline.ts';
 import type { CheckoutEntry, CheckoutFiles, FindCheckout } from './checkout-files.ts';
 import { ignoredPaths } from './ignored-paths.ts';
+import { nestedRepositories } from './nested-repositories.ts';
 
 const leftOutMax = 100;
 /** Two changes within one tick of the kernel's clock leave the same times. Ticks have at most 10 ms; the rest is for a clock that is being adjusted. */
@@ -44,8 +45,8 @@ interface Found {
 
 export class CheckoutCollector {
   readonly #options: CollectorOptions;
-  /** Guards one baseline's file. Alone. */
-  readonly #baselineLock = new KeyedMutex<string>();
+  /** Guards one baseline's file. Nothing is taken inside. */
+  readonly #baselineLock = new KeyedMutex<string>({ name: 'baseline file', rank: 4 });
 
   constructor(options: CollectorOptions) {
     this.#options = options;
@@ -116,7 +117,10 @@ export class CheckoutCollector {
     const { before, base, staging, signal } = given;
     const { git, limits } = this.#options;
     const leftOut: string[] = [];
-    const nested = nestedRepositories(entries, before);
+    const nested = nestedRepositories(
+      entries.map(({ path }) => path),
+      before.keys(),
+    );
     for (const path of nested) leftOut.push(nameText(path));
     const inside = entries.filter(({ path }) => !isAtOrBelow(path, nested) && !path.split('/').includes('.git'));
     const unknown = inside.filter(({ path, type }) => type !== 'directory' && !before.has(path));
@@ -142,17 +146,6 @@ export class CheckoutCollector {
     if (large.length > 0) throw unsafe('files or links that are too large', large);
     if (bytes > limits.totalBytes) throw unsafe(`more than ${limits.totalBytes} bytes of files`);
   }
-}
-
-/** Directories with a `.git` of their own, below the checkout's; one in which the base has files is a directory like any. */
-function nestedRepositories(
-  entries: readonly CheckoutEntry[],
-  before: ReadonlyMap<string, TreeFile>,
-): ReadonlySet<string> {
-  const suffix = '/.git';
-  const nested = entries.filter(({ path }) => path.endsWith(suffix)).map(({ path }) => path.slice(0, -suffix.length));
-  const known = [...before.keys()];
-  return new Set(nested.filter((directory) => !known.some((path) => path.startsWith(`${directory}/`))));
 }
 
 function isAtOrBelow(path: string, directories: ReadonlySet<string>): boolean {

@@ -22,6 +22,7 @@ import {
   judgeRemote,
   listHolds,
   mergeTrees,
+  noPrivateHosts,
   patchBetween,
   pushToRemote,
   type RemoteRules,
@@ -106,9 +107,9 @@ export class WorkspaceHomes implements NodeWorkspaces {
     this.#faults = faults;
     this.#admit = options.admit;
     this.#limits = { ...defaultWorkspaceLimits, ...options.limits };
-    this.#remotes = options.remotes ?? { allowedHosts: [] };
+    this.#remotes = options.remotes ?? noPrivateHosts;
     this.#homes = new HomeDirectories({ root: options.directory, faults });
-    this.#git = new GitProgram({ home: this.#homes.home });
+    this.#git = new GitProgram({ home: this.#homes.home, memoryBytes: this.#limits.gitMemoryBytes });
     this.#recent = new RecentObjects({ clock: options.clock, git: this.#git, faults });
     this.#collector = new CheckoutCollector({
       git: this.#git,

@@ -1,6 +1,7 @@
 import type { BackupId, TeamId } from '../../protocol/index.ts';
 import type { BackupRecord, BackupTable } from '../backup-records.ts';
-import type { Scope, Value } from './connection.ts';
+import type { Scope } from './connection.ts';
+import { type Condition, newestFirst } from './newest-first.ts';
 
 const selectSql = `SELECT id, team_id AS teamId, sandbox_id AS sandboxId, path, name, size_bytes AS sizeBytes, digest,
   created_at_ms AS createdAtMs, created_by AS createdBy, expires_at_ms AS expiresAtMs FROM backups`;
@@ -18,15 +19,13 @@ export class SqliteBackups implements BackupTable {
   }
 
   async list(...[filter, page]: Parameters<BackupTable['list']>): Promise<readonly BackupRecord[]> {
-    const conditions: [sql: string, ...values: Value[]][] = [];
+    const conditions: Condition[] = [];
     if (filter.teamId !== undefined) conditions.push(['team_id = ?', filter.teamId]);
     if (filter.sandboxId !== undefined) conditions.push(['sandbox_id = ?', filter.sandboxId]);
     if (filter.expiredAtMs !== undefined) conditions.push(['expires_at_ms <= ?', filter.expiredAtMs]);
-    if (page.after) conditions.push(['(created_at_ms, id) < (?, ?)', page.after.createdAtMs, page.after.id]);
-    const where = conditions.length === 0 ? '' : ` WHERE ${conditions.map(([sql]) => sql).join(' AND ')}`;
-    const values = conditions.flatMap(([, ...rest]) => rest);
-    const sql = `${selectSql}${where} ORDER BY created_at_ms DESC, id DESC LIMIT ?`;
-    return this.#scope.all<BackupRecord>(sql, ...values, page.limit).map((row) => Object.freeze({ ...row }));
+    const { after, limit } = page;
+    const rows = this.#scope.all<BackupRecord>(...newestFirst(selectSql, conditions, { after, limit }));
+    return rows.map((row) => Object.freeze({ ...row }));
   }
 
   async count(teamId: TeamId): Promise<number> {

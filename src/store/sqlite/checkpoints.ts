@@ -7,6 +7,7 @@ import type {
 } from '../checkpoint-records.ts';
 import type { Scope, Value } from './connection.ts';
 import { parseItems, parseNetwork, parseSpec, parseTextMap } from './json-columns.ts';
+import { newestFirst } from './newest-first.ts';
 import type { RowReader, RowShape } from './readable.ts';
 
 /** A row is the record but for what SQLite has as a number or as JSON. */
@@ -42,13 +43,8 @@ export class SqliteCheckpoints implements CheckpointTable {
     return this.#rows.page<CheckpointRow, CheckpointRecord>(shape, {
       limit: page.limit,
       fetch: (last, limit) => {
-        const conditions = conditionsOf(filter);
-        const after = last ?? page.after;
-        if (after) conditions.push(['(created_at_ms, id) < (?, ?)', after.createdAtMs, after.id]);
-        const where = conditions.length === 0 ? '' : ` WHERE ${conditions.map(([sql]) => sql).join(' AND ')}`;
-        const values = conditions.flatMap(([, ...rest]) => rest);
-        const sql = `${selectSql}${where} ORDER BY created_at_ms DESC, id DESC LIMIT ?`;
-        return this.#scope.all<CheckpointRow>(sql, ...values, limit);
+        const from = { after: last ?? page.after, limit };
+        return this.#scope.all<CheckpointRow>(...newestFirst(selectSql, conditionsOf(filter), from));
       },
     });
   }

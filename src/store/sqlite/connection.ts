@@ -1,6 +1,7 @@
 /** One connection with its prepared statements, and the view of it that one work gets. */
 import type { DatabaseSync, StatementSync } from 'node:sqlite';
 import { assert } from '../../base/index.ts';
+import type { Durability } from '../store.ts';
 import { isSqliteError, sqliteCodes, storeError } from './sqlite-errors.ts';
 
 export type Value = string | number | null;
@@ -11,7 +12,9 @@ const statementsMax = 256;
 export class Connection {
   readonly #database: DatabaseSync;
   readonly #statements = new Map<string, StatementSync>();
+  #durability: Durability = 'synced';
 
+  /** `database`: in WAL mode, and its commits are synced. */
   constructor(database: DatabaseSync) {
     this.#database = database;
   }
@@ -41,6 +44,14 @@ export class Connection {
     } catch (error) {
       throw storeError(error);
     }
+  }
+
+  /** How commits are made from now on; outside of a transaction. The WAL is one file: whoever syncs it syncs what was written before. */
+  commitAs(durability: Durability): void {
+    if (durability === this.#durability) return;
+    // Not prepared: this one takes effect when it is compiled.
+    this.#database.exec(`PRAGMA synchronous = ${durability === 'synced' ? 'FULL' : 'NORMAL'}`);
+    this.#durability = durability;
   }
 
   /** Never throws: it follows a failure that somebody must hear of. If it fails, so does every later BEGIN. */

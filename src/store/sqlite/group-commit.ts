@@ -10,10 +10,12 @@
  *  - A work that fails undoes its own writes only.
  *  - Nobody is answered before the commit, not even a work that failed: it may have failed because of what another work
  *    of its batch wrote. If the commit fails, the whole batch hears that, and nothing of it is kept.
+ *  - A commit is synced unless every work of it needs to be written only.
  *  - Between two batches the event loop takes a turn.
  */
 import { askFor, type FaultPoints, whileHeld } from '../../base/index.ts';
 import { PlatformError } from '../../protocol/index.ts';
+import type { Durability } from '../store.ts';
 import { type Connection, Scope } from './connection.ts';
 import { settleInTurn } from './settle-in-turn.ts';
 
@@ -30,6 +32,7 @@ export type Work<Result> = (scope: Scope) => Promise<Result>;
 
 interface Entry {
   readonly work: Work<unknown>;
+  readonly durability: Durability;
   readonly answer: PromiseWithResolvers<unknown>;
 }
 
@@ -49,12 +52,12 @@ export class GroupCommit {
     this.#faults = options.faults;
   }
 
-  async run<Result>(work: Work<Result>): Promise<Result> {
+  async run<Result>(work: Work<Result>, durability: Durability): Promise<Result> {
     if (this.#queue.length >= queueMax) {
       throw new PlatformError('limit_exceeded', `${queueMax} transactions wait for the database already.`);
     }
     const answer = Promise.withResolvers<unknown>();
-    this.#queue.push({ work, answer });
+    this.#queue.push({ work, durability, answer });
     this.#running ??= this.#runBatches();
     return (await answer.promise) as Result;
   }
@@ -76,6 +79,7 @@ export class GroupCommit {
     const batch = this.#queue.splice(0, batchMax);
     const outcomes: Outcome[] = [];
     try {
+      this.#connection.commitAs(batch.every(({ durability }) => durability === 'written') ? 'written' : 'synced');
       this.#connection.command('BEGIN IMMEDIATE');
       await this.#runWorks(batch, outcomes);
       await this.#faults.hit('store-before-commit');

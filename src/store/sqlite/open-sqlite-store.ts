@@ -2,7 +2,7 @@
  * Opens the store in one SQLite file. A file that is not ours, damaged, or of a newer version is refused and left as it is.
  *
  * Two connections: one writes, one at a time and in groups; the other reads, and in WAL mode sees only what is committed,
- * without waiting for the writer. `synchronous = FULL` makes every commit wait until the disk has it.
+ * without waiting for the writer. `synchronous = FULL` makes a commit wait until the disk has it, and those before it.
  */
 import { chmodSync, closeSync, openSync } from 'node:fs';
 import { dirname } from 'node:path';

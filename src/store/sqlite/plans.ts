@@ -16,8 +16,9 @@ import type {
   PlanRecord,
   PlanTable,
 } from '../plan-records.ts';
-import type { Scope, Value } from './connection.ts';
+import type { Scope } from './connection.ts';
 import { parseItems, parseTexts } from './json-columns.ts';
+import { type Condition, newestFirst } from './newest-first.ts';
 import type { RowReader, RowShape } from './readable.ts';
 
 /** Rows are the records but for what SQLite has as a number or as JSON. */
@@ -69,20 +70,12 @@ export class SqlitePlans implements PlanTable {
     return this.#rows.page<PlanRow, PlanRecord>(planShape, {
       limit: page.limit,
       fetch: (last, limit) => {
-        const conditions: [sql: string, ...values: Value[]][] = [];
+        const conditions: Condition[] = [];
         if (filter.teamId !== undefined) conditions.push(['team_id = ?', filter.teamId]);
         if (filter.states !== undefined) {
           conditions.push(['state_kind IN (SELECT value FROM json_each(?))', JSON.stringify(filter.states)]);
         }
-        const after = last ?? page.after;
-        if (after) conditions.push(['(created_at_ms, id) < (?, ?)', after.createdAtMs, after.id]);
-        const where = conditions.length === 0 ? '' : ` WHERE ${conditions.map(([sql]) => sql).join(' AND ')}`;
-        const values = conditions.flatMap(([, ...rest]) => rest);
-        return this.#scope.all<PlanRow>(
-          `${planSql}${where} ORDER BY created_at_ms DESC, id DESC LIMIT ?`,
-          ...values,
-          limit,
-        );
+        return this.#scope.all<PlanRow>(...newestFirst(planSql, conditions, { after: last ?? page.after, limit }));
       },
     });
   }

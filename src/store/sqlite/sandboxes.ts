@@ -3,6 +3,7 @@ import { PlatformError } from '../../protocol/index.ts';
 import type { SandboxFilter, SandboxPage, SandboxRecord, SandboxTable } from '../store.ts';
 import type { Scope, Value } from './connection.ts';
 import { parseNetwork, parseSpec, parseState, parseTextMap } from './json-columns.ts';
+import { type Condition, joinConditions, newestFirst } from './newest-first.ts';
 import type { RowReader, RowShape } from './readable.ts';
 
 /** In the order of `columns`. */
@@ -87,12 +88,8 @@ export class SqliteSandboxes implements SandboxTable {
     return this.#rows.page<SandboxRow, SandboxRecord>(shapeOf(), {
       limit: page.limit,
       fetch: (last, limit) => {
-        const conditions = conditionsOf(filter);
         const after = last ? { createdAtMs: last[createdAtColumn], id: last[0] } : page.after;
-        if (after) conditions.push(['(created_at_ms, id) < (?, ?)', after.createdAtMs, after.id]);
-        const where = joinConditions(conditions);
-        const sql = `${selectSql}${where.sql} ORDER BY created_at_ms DESC, id DESC LIMIT ?`;
-        return this.#scope.arrays<SandboxRow>(sql, ...where.values, limit);
+        return this.#scope.arrays<SandboxRow>(...newestFirst(selectSql, conditionsOf(filter), { after, limit }));
       },
     });
   }
@@ -220,8 +217,6 @@ function valuesOf(record: SandboxRecord): Value[] {
 }
 
 /** SQL that must hold, and the values in it. */
-type Condition = readonly [sql: string, ...values: Value[]];
-
 function conditionsOf(filter: SandboxFilter): Condition[] {
   const conditions: Condition[] = [];
   if (filter.teamId !== undefined) conditions.push(['team_id = ?', filter.teamId]);
@@ -238,11 +233,6 @@ function conditionsOf(filter: SandboxFilter): Condition[] {
     conditions.push(['id IN (SELECT sandbox_id FROM sandbox_pairs WHERE pair = ?)', pairText(pair)]);
   }
   return conditions;
-}
-
-function joinConditions(conditions: readonly Condition[]): { readonly sql: string; readonly values: Value[] } {
-  const sql = conditions.map(([text]) => text).join(' AND ');
-  return { sql: sql === '' ? '' : ` WHERE ${sql}`, values: conditions.flatMap(([, ...values]) => values) };
 }
 
 function pairText(pair: readonly [key: string, value: string]): string {

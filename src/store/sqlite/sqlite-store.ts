@@ -1,7 +1,7 @@
 /** The store on two connections. Each work gets tables of its own, which end with it. */
 import type { FaultPoints } from '../../base/index.ts';
 import { PlatformError } from '../../protocol/index.ts';
-import type { Readers, Store, Tables } from '../store.ts';
+import type { Durability, Readers, Store, Tables } from '../store.ts';
 import { SqliteBackups } from './backups.ts';
 import { SqliteCheckpoints } from './checkpoints.ts';
 import type { Connection, Scope } from './connection.ts';
@@ -38,9 +38,12 @@ export class SqliteStore implements Store {
     this.#reads = new SnapshotReads(parts.reader);
   }
 
-  async transact<Result>(work: (tables: Tables) => Promise<Result>): Promise<Result> {
+  async transact<Result>(
+    work: (tables: Tables) => Promise<Result>,
+    options: { readonly durability: Durability } = { durability: 'synced' },
+  ): Promise<Result> {
     this.#refuseWhenClosed();
-    return this.#writes.run((scope) => work(this.#tables(scope)));
+    return this.#writes.run((scope) => work(this.#tables(scope)), options.durability);
   }
 
   async read<Result>(work: (tables: Readers) => Promise<Result>): Promise<Result> {

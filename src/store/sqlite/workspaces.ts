@@ -7,8 +7,9 @@ import type {
   WorkspaceTable,
   WorkspaceVersionRecord,
 } from '../workspace-records.ts';
-import type { Scope, Value } from './connection.ts';
+import type { Scope } from './connection.ts';
 import { parseTextMap } from './json-columns.ts';
+import { type Condition, newestFirst } from './newest-first.ts';
 import type { RowReader, RowShape } from './readable.ts';
 
 /** A row is the record but for what SQLite has as JSON. */
@@ -50,17 +51,14 @@ export class SqliteWorkspaces implements WorkspaceTable {
     filter: Parameters<WorkspaceTable['list']>[0],
     page: Parameters<WorkspaceTable['list']>[1],
   ): Promise<readonly WorkspaceRecord[]> {
-    const conditions: [sql: string, ...values: Value[]][] = [];
+    const conditions: Condition[] = [];
     if (filter.teamId !== undefined) conditions.push(['team_id = ?', filter.teamId]);
     if (filter.nodeId !== undefined) conditions.push(['node_id = ?', filter.nodeId]);
     if (filter.states !== undefined) {
       conditions.push(['state IN (SELECT value FROM json_each(?))', JSON.stringify(filter.states)]);
     }
-    if (page.after) conditions.push(['(created_at_ms, id) < (?, ?)', page.after.createdAtMs, page.after.id]);
-    const where = conditions.length === 0 ? '' : ` WHERE ${conditions.map(([sql]) => sql).join(' AND ')}`;
-    const values = conditions.flatMap(([, ...rest]) => rest);
-    const sql = `${workspaceSql}${where} ORDER BY created_at_ms DESC, id DESC LIMIT ?`;
-    return this.#scope.all<WorkspaceRecord>(sql, ...values, page.limit).map(frozen);
+    const { after, limit } = page;
+    return this.#scope.all<WorkspaceRecord>(...newestFirst(workspaceSql, conditions, { after, limit })).map(frozen);
   }
 
   async count(teamId: TeamId): Promise<number> {

@@ -6,6 +6,7 @@
  * somebody else names is asked without it. Nothing of either stands in an error.
  */
 import { PlatformError } from '../../../protocol/index.ts';
+import type { RemoteRules } from '../../remote-rules.ts';
 import type { RegistryCredentials } from '../image-source.ts';
 import { httpGet, readBody, unavailable } from './http-get.ts';
 
@@ -13,6 +14,7 @@ export interface AuthorizationOptions {
   readonly registry: URL;
   readonly repository: string;
   readonly credentials: RegistryCredentials | undefined;
+  readonly rules: RemoteRules;
   readonly signal: AbortSignal | undefined;
 }
 
@@ -27,7 +29,7 @@ const tokenBytesMax = 256 * 1024;
 const headerMax = 16_384;
 
 /** The value of an Authorization header that answers this challenge. */
-export async function authorize(challengeText: string | null, options: AuthorizationOptions): Promise<string> {
+export async function authorize(challengeText: string | undefined, options: AuthorizationOptions): Promise<string> {
   const challenges = parseChallenges(challengeText ?? '');
   const bearer = challenges.find(({ scheme }) => scheme === 'bearer');
   if (bearer !== undefined) return `Bearer ${await fetchToken(bearer, options)}`;
@@ -60,7 +62,7 @@ export function parseChallenges(text: string): Challenge[] {
 }
 
 async function fetchToken({ parameters }: Challenge, options: AuthorizationOptions): Promise<string> {
-  const { registry, repository, credentials, signal } = options;
+  const { registry, repository, credentials, rules, signal } = options;
   const url = URL.parse(parameters.get('realm') ?? '');
   if (url === null || !isUsable(url, registry)) {
     throw new PlatformError(
@@ -74,6 +76,7 @@ async function fetchToken({ parameters }: Challenge, options: AuthorizationOptio
   const isShown = credentials !== undefined && mayBeShown(url, options);
   const origin = url.origin;
   const answer = await httpGet(url, {
+    rules,
     signal,
     headersFor: (hop) => (isShown && hop.origin === origin ? { authorization: basic(credentials) } : {}),
   });

@@ -1,20 +1,26 @@
 /**
  * GET requests to registries: redirects under our rules, waits with an end, bodies as streams.
  *
- * Always true: a redirect goes from HTTPS to HTTPS, or stays with the host it came from; what `headersFor` gives for one origin is sent to
- * that origin only. Whoever is asked cannot make us wait longer than `idleTimeoutMs` for a next byte.
+ * Always true: a redirect goes from HTTPS to HTTPS, or stays with the host it came from, and every hop is judged by `rules` when it connects;
+ * what `headersFor` gives for one origin is sent to that origin only. Whoever is asked cannot make us wait longer than `idleTimeoutMs` for a
+ * next byte.
  */
+import { request as httpRequest, type IncomingMessage, type RequestOptions } from 'node:http';
+import { request as httpsRequest } from 'node:https';
 import { isPlatformError, PlatformError } from '../../../protocol/index.ts';
+import { closedHostReason, hostOf, isClosedAddress, judgedLookup, type RemoteRules } from '../../remote-rules.ts';
 
 export interface GetOptions {
   /** Asked anew for every hop, so that credentials stay where they belong. */
   readonly headersFor: (url: URL) => Readonly<Record<string, string>>;
+  readonly rules: RemoteRules;
   readonly signal: AbortSignal | undefined;
 }
 
 export interface GetAnswer {
   readonly status: number;
-  readonly headers: Headers;
+  /** By its name in small letters; several of one name are joined by commas. */
+  header(name: string): string | undefined;
   body(): AsyncIterable<Buffer>;
   /** Lets go of a body that nobody reads. */
   discard(): void;
@@ -28,8 +34,8 @@ export async function httpGet(start: URL, options: GetOptions): Promise<GetAnswe
   let url = start;
   for (let hops = 0; hops <= redirectsMax; hops += 1) {
     const answer = await getOnce(url, options);
-    const location = answer.headers.get('location');
-    if (!redirects.includes(answer.status) || location === null) return answer;
+    const location = answer.header('location');
+    if (!redirects.includes(answer.status) || location === undefined) return answer;
     answer.discard();
     url = redirected(url, location);
   }
@@ -61,7 +67,7 @@ async function getOnce(url: URL, options: GetOptions): Promise<GetAnswer> {
   };
   // Bytes as they are stored: nothing on the way may unpack them.
   const headers = { 'accept-encoding': 'identity', ...options.headersFor(url) };
-  const response = await fetch(url, { headers, redirect: 'manual', signal }).catch((error: unknown) => {
+  const response = await send(url, { headers, signal, rules: options.rules }).catch((error: unknown) => {
     clearTimeout(idle);
     throw explain(error);
   });
@@ -71,9 +77,9 @@ async function getOnce(url: URL, options: GetOptions): Promise<GetAnswer> {
   };
   async function* body(): AsyncGenerator<Buffer, void> {
     try {
-      for await (const chunk of response.body ?? []) {
+      for await (const chunk of response as AsyncIterable<Buffer>) {
         idle.refresh();
-        yield Buffer.from(chunk.buffer, chunk.byteOffset, chunk.byteLength);
+        yield chunk;
       }
     } catch (error) {
       throw explain(error);
@@ -81,7 +87,23 @@ async function getOnce(url: URL, options: GetOptions): Promise<GetAnswer> {
       discard();
     }
   }
-  return { status: response.status, headers: response.headers, body, discard };
+  const header = (name: string) => [response.headers[name] ?? []].flat().join(', ') || undefined;
+  return { status: response.statusCode ?? 0, header, body, discard };
+}
+
+/** A connection of its own, which no other request has opened under other rules. */
+async function send(
+  url: URL,
+  { rules, ...options }: RequestOptions & { readonly rules: RemoteRules },
+): Promise<IncomingMessage> {
+  const refuse = (host: string) => new PlatformError('registry_denied', `${host} ${closedHostReason}`);
+  if (isClosedAddress(hostOf(url), rules)) throw refuse(hostOf(url));
+  const request = url.protocol === 'https:' ? httpsRequest : httpRequest;
+  return await new Promise((resolve, reject) => {
+    const sent = request(url, { ...options, agent: false, lookup: judgedLookup(rules, refuse) });
+    // Heard to the end: what fails behind the head of the answer is told by its body.
+    sent.on('error', reject).once('response', resolve).end();
+  });
 }
 
 /** All of a small body. */
@@ -105,9 +127,7 @@ export function unavailable(url: URL, why: string, cause?: unknown): PlatformErr
   return new PlatformError('registry_unavailable', `The registry at ${url.host} cannot be used: ${why}.`, { cause });
 }
 
-/** fetch says "fetch failed" and keeps the reason behind it. */
 function causeOf(error: unknown): string {
-  const { message, cause } = error as Error;
-  const { code, message: reason } = (cause ?? {}) as { readonly code?: string; readonly message?: string };
-  return code ?? (reason === undefined || reason === '' ? message : reason);
+  const { code, message } = error as NodeJS.ErrnoException;
+  return code ?? message;
 }

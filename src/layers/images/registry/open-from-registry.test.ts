@@ -59,9 +59,14 @@ async function serve(rule: Rule = () => false, served: BuiltImage = image) {
 
 async function pull(
   host: string,
-  options: { version?: string; credentials?: RegistryCredentials; signal?: AbortSignal } = {},
+  options: {
+    version?: string;
+    credentials?: RegistryCredentials;
+    signal?: AbortSignal;
+    allowedHosts?: readonly string[];
+  } = {},
 ) {
-  const { version = ':tag', signal } = options;
+  const { version = ':tag', signal, allowedHosts = ['127.0.0.1'] } = options;
   const source = { kind: 'registry' as const, reference: `${host}/some/name${version}` };
   const opened = await openFromRegistry(
     options.credentials === undefined ? source : { ...source, credentials: options.credentials },
@@ -69,6 +74,7 @@ async function pull(
       limits: defaultImageLimits,
       platform,
       cacheDirectory: join(home, 'cache'),
+      rules: { allowedHosts },
       signal,
       onProgress: undefined,
     },
@@ -134,6 +140,25 @@ test('a password is shown to no other host: not by a redirect, and not to a toke
     return true;
   });
   await expect(pull(circling.host)).rejects.toMatchObject({ code: 'registry_unavailable' });
+});
+
+test('a registry that only this machine reaches is asked where the operator names it: by address, by name, and as a token service', async () => {
+  const hidden = await serve();
+  const port = hidden.host.split(':')[1]!;
+  const byName = `localhost:${port}`;
+  const closed = { code: 'registry_denied', message: expect.stringContaining('ATOLL_PRIVATE_HOSTS') };
+  for (const host of [hidden.host, byName, `[::ffff:127.0.0.1]:${port}`, `127.1.1.1:${port}`]) {
+    await expect(pull(host, { allowedHosts: [] }), host).rejects.toMatchObject(closed);
+  }
+  // One that is named leads to one that is not.
+  const naming = await serve((_, response) => unauthorized(response, `Bearer realm="https://${byName}/token"`));
+  await expect(pull(naming.host)).rejects.toMatchObject(closed);
+  expect(hidden.seen).toEqual([]);
+
+  // The control: the same registry, named.
+  expect((await pull(hidden.host, { allowedHosts: ['127.0.0.1'] })).digest).toBe(image.manifestDigest);
+  expect((await pull(byName, { allowedHosts: ['localhost'] })).digest).toBe(image.manifestDigest);
+  expect(hidden.seen.length).toBeGreaterThan(0);
 });
 
 test('where a redirect may lead', () => {

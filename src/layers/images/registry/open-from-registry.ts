@@ -2,6 +2,7 @@
 import { setTimeout as delay } from 'node:timers/promises';
 import { AtMost } from '../../../base/index.ts';
 import { isPlatformError } from '../../../protocol/index.ts';
+import type { RemoteRules } from '../../remote-rules.ts';
 import { refuseImage } from '../image-limits.ts';
 import type { ImageSource } from '../image-source.ts';
 import { type Descriptor, indexMediaTypes, manifestMediaTypes } from '../manifests.ts';
@@ -14,6 +15,7 @@ import { RegistryClient } from './registry-client.ts';
 
 export interface RegistryOpenOptions extends OpenOptions {
   readonly cacheDirectory: string;
+  readonly rules: RemoteRules;
   readonly signal: AbortSignal | undefined;
   readonly onProgress: ((progress: ImageProgress) => void) | undefined;
 }
@@ -34,6 +36,7 @@ export async function openFromRegistry(
     reference,
     credentials: source.credentials,
     insecure: source.insecure ?? false,
+    rules: options.rules,
     signal,
   });
   const download = (blob: Descriptor) =>

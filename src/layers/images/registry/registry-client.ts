@@ -1,5 +1,6 @@
 /** One repository of a registry, by the v2 API: manifests and blobs, read only. What comes back is not verified here. */
 import { isPlatformError, PlatformError } from '../../../protocol/index.ts';
+import type { RemoteRules } from '../../remote-rules.ts';
 import type { RegistryCredentials } from '../image-source.ts';
 import { documentBytesMax, indexMediaTypes, manifestMediaTypes } from '../manifests.ts';
 import { authorize } from './authorization.ts';
@@ -10,6 +11,7 @@ export interface RegistryClientOptions {
   readonly reference: ImageReference;
   readonly credentials: RegistryCredentials | undefined;
   readonly insecure: boolean;
+  readonly rules: RemoteRules;
   readonly signal: AbortSignal | undefined;
 }
 
@@ -43,7 +45,7 @@ export class RegistryClient {
     const accept = [...manifestMediaTypes, ...indexMediaTypes].join(', ');
     const answer = await this.#get(`/v2/${this.#options.reference.repository}/manifests/${version}`, { accept });
     const bytes = await readBody(answer, { limitBytes: documentBytesMax });
-    return { bytes, contentDigest: answer.headers.get('docker-content-digest') ?? undefined };
+    return { bytes, contentDigest: answer.header('docker-content-digest') };
   }
 
   async *getBlob(digest: string): AsyncGenerator<Buffer, void> {
@@ -55,11 +57,12 @@ export class RegistryClient {
     let answer = await this.#getOnce(path, headers);
     if (answer.status === 401) {
       answer.discard();
-      const { reference, credentials, signal } = this.#options;
-      this.#authorization = await authorize(answer.headers.get('www-authenticate'), {
+      const { reference, credentials, rules, signal } = this.#options;
+      this.#authorization = await authorize(answer.header('www-authenticate'), {
         registry: this.#registry,
         repository: reference.repository,
         credentials,
+        rules,
         signal,
       });
       answer = await this.#getOnce(path, headers);
@@ -70,8 +73,10 @@ export class RegistryClient {
   }
 
   #getOnce(path: string, headers: Readonly<Record<string, string>>): Promise<GetAnswer> {
+    const { rules, signal } = this.#options;
     return httpGet(new URL(path, this.#registry), {
-      signal: this.#options.signal,
+      rules,
+      signal,
       headersFor: (url) =>
         url.origin === this.#registry.origin && this.#authorization !== undefined
           ? { ...headers, authorization: this.#authorization }

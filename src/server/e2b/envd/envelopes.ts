@@ -1,5 +1,6 @@
 /** The envelopes of Connect's streams: one byte of flags, the length, and so many bytes. */
 import { EnvdError } from './envd-error.ts';
+import { HeldBytes } from './held-bytes.ts';
 
 export const endFlag = 2;
 const compressedFlag = 1;
@@ -18,16 +19,16 @@ export async function* readEnvelopes(
   chunks: AsyncIterable<Uint8Array>,
   limitBytes: number,
 ): AsyncGenerator<Uint8Array, void> {
-  let held = Buffer.alloc(0);
+  const held = new HeldBytes();
   for await (const chunk of chunks) {
-    held = held.byteLength === 0 ? Buffer.from(chunk) : Buffer.concat([held, chunk]);
-    for (let length = payloadLength(held, limitBytes); length !== undefined; length = payloadLength(held, limitBytes)) {
-      if (held.byteLength < headBytes + length) break;
-      yield held.subarray(headBytes, headBytes + length);
-      held = held.subarray(headBytes + length);
+    held.add(chunk);
+    for (;;) {
+      const length = payloadLength(held.look(), limitBytes);
+      if (length === undefined || held.length < headBytes + length) break;
+      yield held.take(headBytes + length).subarray(headBytes);
     }
   }
-  if (held.byteLength > 0) throw new EnvdError('invalid_argument', 'The last envelope is cut off.');
+  if (held.length > 0) throw new EnvdError('invalid_argument', 'The last envelope is cut off.');
 }
 
 function payloadLength(held: Buffer, limitBytes: number): number | undefined {

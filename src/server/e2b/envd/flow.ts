@@ -1,17 +1,18 @@
 /** Bytes in and out of one exchange, at the pace of whoever is slower. */
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import { EnvdError } from './envd-error.ts';
+import { HeldBytes } from './held-bytes.ts';
 
 /** The whole body, up to a limit. */
 export async function readWhole(request: IncomingMessage, limitBytes: number): Promise<Buffer> {
-  const chunks: Uint8Array[] = [];
-  let size = 0;
+  const held = new HeldBytes();
   for await (const chunk of request as AsyncIterable<Uint8Array>) {
-    size += chunk.byteLength;
-    if (size > limitBytes) throw new EnvdError('resource_exhausted', `A message has at most ${limitBytes} bytes.`);
-    chunks.push(chunk);
+    if (held.length + chunk.byteLength > limitBytes) {
+      throw new EnvdError('resource_exhausted', `A message has at most ${limitBytes} bytes.`);
+    }
+    held.add(chunk);
   }
-  return Buffer.concat(chunks);
+  return held.look();
 }
 
 /** Answers when there is room for more, or nobody reads any more. */

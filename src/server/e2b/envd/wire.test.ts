@@ -1,7 +1,10 @@
+import type { IncomingMessage } from 'node:http';
+import { PassThrough } from 'node:stream';
+import { gzipSync } from 'node:zlib';
 import fc from 'fast-check';
-import { describe, expect, test } from 'vitest';
+import { describe, expect, test, vi } from 'vitest';
 import { EnvdTokens } from '../envd-tokens.ts';
-import { codingOf } from './content-coding.ts';
+import { codingOf, decoded } from './content-coding.ts';
 import { permissionsOf } from './entries.ts';
 import { EnvdError } from './envd-error.ts';
 import { endFlag, envelope, readEnvelopes } from './envelopes.ts';
@@ -36,6 +39,27 @@ describe('envelopes', () => {
         expect(got.map((payload) => [...payload])).toEqual(sent.map((payload) => [...payload]));
       }),
     );
+  });
+
+  test('a message in pieces of one byte costs what it has, and is not copied with each of them', async () => {
+    const size = 4 * 1024 * 1024;
+    const sent = envelope(0, Buffer.alloc(size, 'x'));
+    const copied = vi.spyOn(Uint8Array.prototype, 'set');
+    try {
+      let pieces = 0;
+      const single = async function* () {
+        // The head, then many small ones, then the rest: what is held when they come is large.
+        yield sent.subarray(0, size / 2);
+        for (; pieces < 1_000; pieces++) yield sent.subarray(size / 2 + pieces, size / 2 + pieces + 1);
+        yield sent.subarray(size / 2 + pieces);
+      };
+      const [got] = await all(readEnvelopes(single(), size));
+      expect(got?.byteLength).toBe(size);
+      const bytes = copied.mock.calls.reduce((sum, [source]) => sum + (source as Uint8Array).byteLength, 0);
+      expect(bytes).toBeLessThan(4 * size);
+    } finally {
+      copied.mockRestore();
+    }
   });
 
   const bad: readonly [string, Uint8Array, string][] = [
@@ -177,4 +201,26 @@ test('permissions are written with the letters of what it is', () => {
   expect(permissionsOf({ type: 'file', mode: '4755' })).toBe('urwxr-xr-x');
   expect(permissionsOf({ type: 'directory', mode: '1777' })).toBe('dtrwxrwxrwx');
   expect(permissionsOf({ type: 'symlink', mode: '777' })).toBe('Lrwxrwxrwx');
+});
+
+describe('bodies in gzip', () => {
+  const bodyOf = (content: Uint8Array) => {
+    const body = new PassThrough();
+    body.end(content);
+    return Object.assign(body, { headers: { 'content-encoding': 'gzip' } }) as unknown as IncomingMessage;
+  };
+
+  test('nothing is unpacked before somebody reads it, so what is refused unread fails nobody', () => {
+    const body = bodyOf(Buffer.from('this is no gzip'));
+    decoded(body);
+    expect(body.readableFlowing).toBe(null);
+    expect(body.listenerCount('data')).toBe(0);
+  });
+
+  test('whoever reads has the content, or hears that it is none', async () => {
+    expect(Buffer.concat(await all(decoded(bodyOf(gzipSync('content'))))).toString()).toBe('content');
+    await expect(all(decoded(bodyOf(Buffer.from('this is no gzip'))))).rejects.toMatchObject({
+      code: 'invalid_argument',
+    });
+  });
 });
