@@ -1,22 +1,10 @@
 import { randomBytes } from 'node:crypto';
-import http, { createServer, type RequestListener } from 'node:http';
-import { type AddressInfo, createServer as createTcpServer, type Socket } from 'node:net';
+import http from 'node:http';
+import { type AddressInfo, createServer as createTcpServer } from 'node:net';
 import { expect, test } from 'vitest';
+import { openPlainServer } from '../../test/support/plain-server.ts';
 import { findNodeSend } from './node-send.ts';
 import type { Send } from './send.ts';
-
-async function openServer(listener: RequestListener) {
-  const sockets: Socket[] = [];
-  const server = createServer(listener);
-  server.on('connection', (socket) => sockets.push(socket));
-  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
-  const url = `http://127.0.0.1:${(server.address() as AddressInfo).port}/`;
-  const dispose = async () => {
-    server.closeAllConnections();
-    await new Promise((resolve) => server.close(resolve));
-  };
-  return { url, sockets, [Symbol.asyncDispose]: dispose };
-}
 
 async function take(send: Send, url: string, signal?: AbortSignal): Promise<Buffer> {
   const answer = await send(url, {
@@ -33,7 +21,7 @@ const large = randomBytes(3_000_001);
 test('large answers land whole, one after another on one connection, and stay as they are', async () => {
   const contents = [large, randomBytes(200_000), Buffer.from('small'), randomBytes(5_000_000)];
   let next = 0;
-  await using server = await openServer((_, response) => {
+  await using server = await openPlainServer((_, response) => {
     const content = contents[next++]!;
     response.writeHead(200, { 'Content-Length': content.byteLength });
     response.end(content);
@@ -47,7 +35,7 @@ test('large answers land whole, one after another on one connection, and stay as
 });
 
 test('an answer lands however its bytes come, without a length too', async () => {
-  await using server = await openServer(async (request, response) => {
+  await using server = await openPlainServer(async (request, response) => {
     if (request.url === '/sized') response.setHeader('Content-Length', large.byteLength);
     // The head alone first, then pieces of all sizes, each in a turn of its own.
     response.flushHeaders();
@@ -63,7 +51,7 @@ test('an answer lands however its bytes come, without a length too', async () =>
 });
 
 test('an answer of which somebody else took its time lands in order', async () => {
-  await using server = await openServer((_, response) => {
+  await using server = await openPlainServer((_, response) => {
     response.writeHead(200, { 'Content-Length': large.byteLength }).end(large);
   });
   const answer = await findNodeSend()!(server.url, { method: 'GET', headers: {}, isTakenWhole: true });
@@ -74,7 +62,7 @@ test('an answer of which somebody else took its time lands in order', async () =
 
 test('an answer that breaks off or is aborted is an error, never less than all', async () => {
   const leaving = new AbortController();
-  await using server = await openServer((request, response) => {
+  await using server = await openPlainServer((request, response) => {
     response.writeHead(200, { 'Content-Length': large.byteLength });
     response.write(large.subarray(0, 1_000_000), () => {
       if (request.url === '/aborted') leaving.abort(new Error('enough'));
@@ -102,7 +90,7 @@ test('bytes beyond an answer do not get into what was taken', async () => {
 });
 
 test("where the user has an agent in the place of Node's, it is used", async () => {
-  await using server = await openServer((_, response) => {
+  await using server = await openPlainServer((_, response) => {
     response.writeHead(200, { 'Content-Length': large.byteLength }).end(large);
   });
   const before = http.globalAgent;
