@@ -11,7 +11,7 @@
  */
 import type { MessageSource } from './message-reader.ts';
 
-/** As much of Node's `http`, `net` and `buffer` as is used here; their types are not there in a browser. */
+/** As much of Node's `http` and `net` as is used here; their types are not there in a browser. */
 export interface NodeAgent {
   readonly options?: object;
   createConnection(options: object, done?: unknown): NodeSocket;
@@ -29,9 +29,6 @@ export interface LandingMessage extends MessageSource {
   /** Come, and not handed out yet. */
   readonly readableLength: number;
 }
-/** Memory that is not cleared first: whoever asks for it fills it. */
-export type Allocate = (size: number) => Uint8Array<ArrayBuffer>;
-
 /** What Node itself reads at once. */
 const usualBytes = 64 * 1024;
 
@@ -44,11 +41,9 @@ interface Place {
 export class Landings {
   /** For requests whose answers are to land, with connections of its own; `undefined` where the user has put an agent in the place of Node's. */
   readonly agent: NodeAgent | undefined;
-  readonly #allocate: Allocate;
   readonly #places = new WeakMap<NodeSocket, { place: Place | undefined }>();
 
-  constructor({ Agent, globalAgent }: NodeHttpAgents, allocate: Allocate) {
-    this.#allocate = allocate;
+  constructor({ Agent, globalAgent }: NodeHttpAgents) {
     if (Object.getPrototypeOf(globalAgent) !== Agent.prototype) return;
     const agent = new Agent({ ...globalAgent.options });
     const connect = agent.createConnection.bind(agent);
@@ -57,14 +52,14 @@ export class Landings {
   }
 
   /** All of an answer of `size` bytes. On another agent's connection its pieces are copied to their place. */
-  land(message: LandingMessage, size: number): Promise<Uint8Array<ArrayBuffer>> {
-    return land({ whole: this.#allocate(size), at: 0, message }, this.#places.get(message.socket));
+  async land(message: LandingMessage, size: number): Promise<Uint8Array<ArrayBuffer>> {
+    return await land({ whole: new Uint8Array(size), at: 0, message }, this.#places.get(message.socket));
   }
 
   #connect(connect: NodeAgent['createConnection'], options: object, done: unknown): NodeSocket {
     const holder: { place: Place | undefined } = { place: undefined };
     const onread = {
-      buffer: () => emptyOf(holder.place) ?? this.#allocate(usualBytes),
+      buffer: () => emptyOf(holder.place) ?? new Uint8Array(usualBytes),
       // With `onread` Node hands out nothing by itself; its parser of HTTP listens for this event.
       callback: (count: number, memory: Uint8Array) => {
         socket.emit('data', memory.subarray(0, count));

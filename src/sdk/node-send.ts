@@ -5,7 +5,7 @@
  * It differs from fetch in one thing: a redirect is not followed; no server of ours sends one.
  */
 import { MessageReader } from './message-reader.ts';
-import { type Allocate, type LandingMessage, Landings, type NodeAgent, type NodeHttpAgents } from './node-landing.ts';
+import { type LandingMessage, Landings, type NodeAgent, type NodeHttpAgents } from './node-landing.ts';
 import type { Answer, ContentReader, Send, SentBody, SentRequest } from './send.ts';
 
 /** As much of Node's `http` as is used here; its types are not there in a browser. */
@@ -51,8 +51,7 @@ export function findNodeSend(platform: Platform = globalThis as Platform): Send 
   if (Bun !== undefined || Deno !== undefined) return undefined;
   const http = host.getBuiltinModule('node:http') as NodeHttp;
   const https = host.getBuiltinModule('node:https') as NodeHttp;
-  const { Buffer } = host.getBuiltinModule('node:buffer') as { Buffer: { allocUnsafeSlow: Allocate } };
-  const landings = new Landings(http, Buffer.allocUnsafeSlow);
+  const landings = new Landings(http);
   return (url, request) => {
     if (url.startsWith('https:')) return send(https, url, request, landings);
     return send(http, url, request, landings, request.isTakenWhole ? landings.agent : undefined);
