@@ -1,9 +1,10 @@
 /**
- * Connections of Node on which a large answer is read straight to where it is wanted. Read the usual way it comes in pieces of 64 KiB, which are then
- * joined: one more copy, and so much garbage that collecting it takes longer than the transfer.
+ * Connections of Node on which a large answer is read straight to where it is wanted, as much at once as there is. Read the usual way it comes in
+ * pieces of 64 KiB, which are then joined: many turns of the event loop, one more copy, and memory for the pieces and for the whole.
  *
  * Node asks for the memory of the next read after every read. It gets a part of the wanted place when everything before it has arrived there, and
- * else new memory, which whoever reads may keep, as always.
+ * else new memory, which whoever reads may keep, as always. Node's parser of HTTP still sees every byte, and hands out a copy of each piece, which
+ * is only counted: of an answer whose length was told, the bytes of the connection are its content as they are.
  *
  * Invariants:
  *  - A landing has a place from `land` until the answer is there or its connection is over, and hands out only what of it is still empty.
@@ -34,7 +35,10 @@ const usualBytes = 64 * 1024;
 
 interface Place {
   readonly whole: Uint8Array<ArrayBuffer>;
+  /** So many bytes were handed out by the message. */
   at: number;
+  /** So many bytes are where they belong. */
+  landed: number;
   readonly message: LandingMessage;
 }
 
@@ -53,7 +57,7 @@ export class Landings {
 
   /** All of an answer of `size` bytes. On another agent's connection its pieces are copied to their place. */
   async land(message: LandingMessage, size: number): Promise<Uint8Array<ArrayBuffer>> {
-    return await land({ whole: new Uint8Array(size), at: 0, message }, this.#places.get(message.socket));
+    return await land({ whole: new Uint8Array(size), at: 0, landed: 0, message }, this.#places.get(message.socket));
   }
 
   #connect(connect: NodeAgent['createConnection'], options: object, done: unknown): NodeSocket {
@@ -62,6 +66,8 @@ export class Landings {
       buffer: () => emptyOf(holder.place) ?? new Uint8Array(usualBytes),
       // With `onread` Node hands out nothing by itself; its parser of HTTP listens for this event.
       callback: (count: number, memory: Uint8Array) => {
+        const { place } = holder;
+        if (place !== undefined && memory.buffer === place.whole.buffer) place.landed = place.at + count;
         socket.emit('data', memory.subarray(0, count));
         return true;
       },
@@ -86,8 +92,7 @@ function land(place: Place, holder?: { place: Place | undefined }): Promise<Uint
   };
   if (holder !== undefined) holder.place = place;
   message.on('data', (chunk) => {
-    const isInPlace = chunk.buffer === whole.buffer && chunk.byteOffset === whole.byteOffset + place.at;
-    if (!isInPlace) whole.set(chunk, place.at);
+    if (place.at + chunk.byteLength > place.landed) whole.set(chunk, place.at);
     place.at += chunk.byteLength;
   });
   message.on('error', (error) => {

@@ -156,7 +156,8 @@ class NodeAnswer implements Answer {
   }
 
   async arrayBuffer(): Promise<ArrayBuffer> {
-    const size = Number(this.#message.headers['content-length'] ?? 0);
+    const { 'content-length': length = '0', 'transfer-encoding': coding } = this.#message.headers;
+    const size = coding === undefined ? Number(length) : 0;
     const bytes = await (size >= largeBytes ? this.#landings.land(this.#message, size) : this.#collect());
     const isWhole = bytes.byteOffset === 0 && bytes.byteLength === bytes.buffer.byteLength;
     return isWhole ? bytes.buffer : bytes.slice().buffer;
