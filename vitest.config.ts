@@ -7,11 +7,8 @@ if (process.env['NODE_V8_COVERAGE'] === undefined) {
   process.env['NODE_COMPILE_CACHE'] ??= join(import.meta.dirname, 'build', 'compiled');
 }
 
-/** Files that limit or measure the machine itself, or need it for themselves. */
-const alone = [
-  'test/security/limits.test.ts', // Memory hogs and fork bombs.
-  'test/faults/processes-gigabyte.test.ts', // A gigabyte through two readers whose distance is bounded.
-];
+/** Files that use up what all share: here memory, processes and watches of files. */
+const alone = ['test/security/limits.test.ts'];
 
 /** vitest would leave a core to itself, which is one of two on a small machine. */
 const cores = Math.max(2, availableParallelism());

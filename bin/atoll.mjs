@@ -24,7 +24,7 @@ const isCheckout = existsSync(source);
 const entry = isCheckout ? source : join(root, 'dist', 'cli', 'main.js');
 
 if (Number(process.versions.node.split('.')[0]) >= oldestMajor) {
-  nodeModule.enableCompileCache(join(cacheDirectory(), 'atoll', 'compiled'));
+  keepCompiled();
   // The command line sees the same arguments as if Node had been started on it.
   process.argv[1] = entry;
   await import(pathToFileURL(entry).href);
@@ -32,10 +32,15 @@ if (Number(process.versions.node.split('.')[0]) >= oldestMajor) {
   handOver(findPinnedNode());
 }
 
-function cacheDirectory() {
+function keepCompiled() {
   const base = process.env['XDG_CACHE_HOME'];
-  // A relative one is to be ignored, says the specification.
-  return base?.startsWith('/') ? base : join(homedir(), '.cache');
+  try {
+    // A relative one is to be ignored, says the specification.
+    const caches = base?.startsWith('/') ? base : join(homedir(), '.cache');
+    nodeModule.enableCompileCache(join(caches, 'atoll', 'compiled'));
+  } catch {
+    // Somebody without a home starts as everybody does the first time.
+  }
 }
 
 /** The Node from node_modules, found from where this file is, so that it does not matter who called. */

@@ -23,7 +23,7 @@ export const leaseRow: Row = {
     const samples = await interleave(variants, { rounds, warmups: 10 });
     const get = figure('GET of a sandbox', samples.get);
     const whatItTakes =
-      'The grant counts when the node has kept the token and init enforces it: a synced file, init and a commit come before the answer.';
+      'The grant counts when the node has kept the token and init enforces it: a file, init and a synced commit come before the answer.';
     return [
       againstPeer(figure('lease hand-over, a name', samples.name), get, { atMost: 3 }),
       againstPeer(figure('lease hand-over, a sandbox', samples.sandbox), get, { atMost: 3, notes: [whatItTakes] }),

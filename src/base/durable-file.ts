@@ -36,12 +36,12 @@ export async function prepareFile(
 }
 
 /**
- * For a few KiB that need not survive a crash of the machine. It blocks for as long as the kernel takes to put them into memory, which
- * is a fifth of what three trips to other threads take.
+ * For a few KiB that need not survive a crash of the machine. It blocks for as long as the kernel takes to put them into memory and
+ * to rename them, which is a fifth of what four trips to other threads take.
  */
 export function prepareSmallFile(path: string, content: string, mode: number): PreparedFile {
   const temporary = writeTemporary(path, content, mode);
-  return { commit: () => rename(temporary, path), discard: () => rm(temporary, { force: true }) };
+  return { commit: async () => renameSync(temporary, path), discard: () => rm(temporary, { force: true }) };
 }
 
 /** The same, and under its name when it returns. */

@@ -205,7 +205,9 @@ export class MetadataService {
         also: async (tables) => {
           if (!isMetadataChanged) return;
           await tables.history.append(change);
-          await tables.history.trim({ sandboxId, keep: this.#context.settings.historyKept });
+          const keep = this.#context.settings.historyKept;
+          // There are no more changes than versions: before that many there is nothing to look for.
+          if (change.metadataVersion > keep) await tables.history.trim({ sandboxId, keep });
         },
       });
     });

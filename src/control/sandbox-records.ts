@@ -3,7 +3,8 @@
  * its events in the same transaction.
  *
  * `change` is the path for what both sides hold (metadata, deadline, network, lease): decide, apply on the node under the new
- * version, commit. The node keeps it durably and refuses older, so if we die between the two, reconcile takes the node's.
+ * version, commit. The node keeps it as long as the life that it is about and refuses older, so if we die between the two, reconcile takes
+ * the node's.
  */
 import {
   type Conditions,

@@ -23,6 +23,7 @@ import { absoluteCwd, checkRunOrder, type RunOrder, runRequestOf } from './run-r
 import type { Shell } from './shell-command.ts';
 
 const startTimeoutMs = 30_000;
+const prepareAfterMs = 5;
 
 export interface StartRunContext {
   readonly client: InitClient;
@@ -76,7 +77,8 @@ export async function startOnLine({ runs }: Pick<InitClient, 'runs'>, frame: Buf
   try {
     return await startOnConnection(runs.take(), frame);
   } finally {
-    runs.prepare();
+    // When the answer has left: to connect takes time of whoever waits for it.
+    setTimeout(() => runs.prepare(), prepareAfterMs).unref();
   }
 }
 

@@ -95,7 +95,12 @@ async function prepareSettings(file: SettingsFile | undefined, options: Applicat
   // A slot counts by its version: a pause that nobody ordered has none of its own, and goes into the record.
   const slot = next.version > record.version ? file && encodeSlot(next) : undefined;
   if (file !== undefined && slot !== undefined) {
-    return { name, commit: () => file.write(slot), discard: async () => {}, takeBack: () => file.takeBack() };
+    return {
+      name,
+      commit: async () => file.write(slot),
+      discard: async () => {},
+      takeBack: async () => file.takeBack(),
+    };
   }
   return { name, ...(await prepareRecord(directory, next)), takeBack: () => writeRecord(directory, record) };
 }

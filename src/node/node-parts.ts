@@ -6,6 +6,7 @@ import type { SandboxNodeOptions } from './node-options.ts';
 import { NodePaths } from './node-paths.ts';
 import { SandboxNetworks } from './sandbox-networks.ts';
 import { SandboxStorage } from './sandbox-storage.ts';
+import { SharedPlaces } from './shared-places.ts';
 
 export interface NodeParts {
   readonly options: SandboxNodeOptions;
@@ -16,6 +17,7 @@ export interface NodeParts {
   readonly networks: SandboxNetworks;
   readonly paths: NodePaths;
   readonly storage: SandboxStorage;
+  readonly shared: SharedPlaces;
   readonly clock: Clock;
 }
 
@@ -37,7 +39,8 @@ export async function openNodeParts<Result>(
       ...{ paths, spawner, clock, faults, log },
       options: { kind, poolSizes: options.poolSizes },
     });
-    return await use({ options, identity, lock, spawner, cgroups, networks, paths, storage, clock }).catch(
+    const shared = await SharedPlaces.open(dataDirectory);
+    return await use({ options, identity, lock, spawner, cgroups, networks, paths, storage, shared, clock }).catch(
       async (error: unknown) => {
         await storage.close();
         throw error;

@@ -1,7 +1,7 @@
 /**
  * What a node keeps about one sandbox, in `record.json` in the sandbox's directory. The record is the truth about what the node has
  * applied; it is replaced as a whole and survives a crash of the machine. Settings that were applied since it was written, and pauses, lie
- * in the slots beside it.
+ * in the slots beside it, which survive a crash of the node alone: they are about a life, and a machine that crashes has ended it.
  */
 import { readFile } from 'node:fs/promises';
 import { join } from 'node:path';

@@ -3,7 +3,14 @@ import { createOrder, execOrder, plainSettings } from '../../test/support/node-o
 import { newId } from '../protocol/index.ts';
 import type { NodeRecord } from './node-record.ts';
 import { viewOf } from './node-record.ts';
-import { admitExec, decideCreate, decideSettings, decideStart, refuseOlderLife } from './order-rules.ts';
+import {
+  admitCheckpoint,
+  admitExec,
+  decideCreate,
+  decideSettings,
+  decideStart,
+  refuseOlderLife,
+} from './order-rules.ts';
 
 const base = createOrder({ generation: 3, version: 10, settings: { leaseToken: 5 } });
 const running: NodeRecord = {
@@ -116,3 +123,28 @@ for (const [title, record, generation, leaseToken, expected] of runs) {
     expect(said(() => admitExec(record, execOrder(viewOf(record), { generation, leaseToken })))).toBe(expected);
   });
 }
+
+test('K26: a checkpoint of a life asks for its lease; of one that is over only an earlier token is refused', () => {
+  const kept = (record: NodeRecord, generation: number, leaseToken: number | null) =>
+    said(() => admitCheckpoint(record, { sandboxId: base.sandboxId, generation, leaseToken }));
+  expect([null, 4, 5, 6].map((token) => kept(held, 3, token))).toEqual([
+    'lease_held',
+    'lease_lost',
+    'admitted',
+    'lease_lost',
+  ]);
+  expect([null, 5].map((token) => kept(running, 3, token))).toEqual(['admitted', 'lease_lost']);
+  // Leases that were granted or ended since are not known here, whatever the record says.
+  for (const record of [ended, { ...held, life: ended.life }]) {
+    expect([null, 4, 5, 6].map((token) => kept(record, 3, token))).toEqual([
+      'admitted',
+      'lease_lost',
+      'admitted',
+      'admitted',
+    ]);
+  }
+  expect([2, 4].map((generation) => kept(ended, generation, null))).toEqual([
+    'stale_generation',
+    'sandbox_wrong_state',
+  ]);
+});

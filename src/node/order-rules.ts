@@ -119,6 +119,21 @@ export function admitLease(record: NodeRecord, order: Pick<ExecOrder, 'leaseToke
   }
 }
 
+/**
+ * Whether files may be kept as a checkpoint. Leases on a sandbox that does not run are granted and ended without its node, so of a life
+ * that is over the node knows no more than that tokens do not get smaller.
+ */
+export function admitCheckpoint(record: NodeRecord, order: LifeOrder & Pick<ExecOrder, 'leaseToken'>): void {
+  refuseOlderLife(record, order);
+  if (order.generation > record.generation) {
+    throw new PlatformError('sandbox_wrong_state', `Generation ${order.generation} has not begun.`);
+  }
+  if (record.life.kind !== 'ended') admitLease(record, order);
+  else if (order.leaseToken !== null && order.leaseToken < record.settings.leaseToken) {
+    throw new PlatformError('lease_lost', 'The lease token is an earlier one; nothing was kept.');
+  }
+}
+
 /** Equal as JSON: one side may have been on disk or on the wire. */
 function sameData(a: unknown, b: unknown): boolean {
   return isDeepStrictEqual(JSON.parse(JSON.stringify(a)), JSON.parse(JSON.stringify(b)));

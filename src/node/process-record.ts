@@ -101,7 +101,7 @@ export async function readProcessRecords(sandboxDirectory: string, kind: RunKind
 
 export async function hasProcesses(sandboxDirectory: string, kind: RunKind): Promise<boolean> {
   const names = await readdir(processesDirectory(sandboxDirectory, kind)).catch(() => []);
-  return names.length > 0;
+  return names.some((name) => !name.startsWith('.'));
 }
 
 /** Names of journals that are there, whether or not a record knows them. */

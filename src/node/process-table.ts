@@ -7,6 +7,7 @@
  *  - Nothing of another life is here: `open` removes what earlier lives left.
  */
 import { join } from 'node:path';
+import { setTimeout as delay } from 'node:timers/promises';
 import { type Clock, KeyedMutex, type Logger, type SmallFiles } from '../base/index.ts';
 import { type ControlConnection, type InitClient, JournalReader, type RunEntry } from '../execution/index.ts';
 import { isId, type OutputRange, PlatformError } from '../protocol/index.ts';
@@ -30,6 +31,8 @@ export const retention = { ended: 500, endedMs: 24 * 3600 * 1000, endedBytes: 10
 
 /** How long after a start the file of the next one is made, where the process has not ended by then. */
 const prepareMs = 50;
+/** Long enough for the answer to a start to have left. */
+const saveLaterMs = 5;
 
 export interface TableOptions {
   readonly directory: string;
@@ -157,6 +160,11 @@ export class ProcessTable {
     await this.#fileLock.run(processId, async () => {
       if (this.find(processId) === entry) writeProcessRecord(this.#files, entry.record);
     });
+  }
+
+  /** As `save`, when nobody waits for the answer any more. If the node dies before, init tells what it would have kept. */
+  saveLater(entry: ProcessEntry): void {
+    this.#inBackground(delay(saveLaterMs).then(() => this.save(entry)));
   }
 
   /** Forgets it with its output. */
@@ -338,7 +346,7 @@ export class ProcessTable {
 
   #inBackground(work: Promise<void>): void {
     const logged = work.catch((error: unknown) =>
-      this.#options.log.error('The end of a process could not be kept.', { error }),
+      this.#options.log.error('What became of a process could not be kept.', { error }),
     );
     this.#work.add(logged);
     void logged.then(() => this.#work.delete(logged));

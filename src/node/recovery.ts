@@ -15,6 +15,7 @@ import { type NodeRecord, readRecord, writeRecord } from './node-record.ts';
 import { readEndReason, writeMetadata } from './sandbox-files.ts';
 import type { SandboxLives } from './sandbox-lives.ts';
 import type { RunningSandbox } from './sandbox-networks.ts';
+import type { SharedPlaces } from './shared-places.ts';
 
 const concurrency = 32;
 
@@ -22,6 +23,7 @@ interface RecoveryContext {
   readonly paths: NodePaths;
   readonly lives: SandboxLives;
   readonly slots: IdSlots;
+  readonly shared: SharedPlaces;
   readonly clock: Clock;
   readonly log: Logger;
 }
@@ -39,7 +41,7 @@ export interface Recovered {
 }
 
 export async function recoverSandboxes(context: RecoveryContext): Promise<Recovered> {
-  const { paths, lives } = context;
+  const { paths, lives, shared } = context;
   for (const name of await readdir(paths.making)) {
     await lives.clear(name);
     await lives.removeTree(join(paths.making, name));
@@ -47,6 +49,7 @@ export async function recoverSandboxes(context: RecoveryContext): Promise<Recove
   if (!paths.sharesLayers) await removeUnfinishedTemplates(paths.layers);
   const found: Recovered = { sandboxes: [], quarantined: [], trash: await listTrash(paths) };
   const names = await readdir(paths.sandboxes);
+  await shared.removeOthers(names.map((name) => join(paths.sandboxes, name)));
   const left = names.values();
   const worker = async () => {
     for (const name of left) await recoverOne(context, name, found);

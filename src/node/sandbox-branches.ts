@@ -30,7 +30,7 @@ import { asDiskFull } from './disk-full.ts';
 import { ExpiryPauses, isToBePaused } from './expiry-pauses.ts';
 import type { FrozenCommands } from './frozen-commands.ts';
 import { type NodeRecord, viewOf } from './node-record.ts';
-import { admitLease, decideChangeOfPace, decideRestore, refuseOlderLife } from './order-rules.ts';
+import { admitCheckpoint, decideChangeOfPace, decideRestore, refuseOlderLife } from './order-rules.ts';
 import type { FoundSandbox as Sandbox } from './recovery.ts';
 import { writeNamesInside } from './sandbox-names.ts';
 import type { SandboxStorage } from './sandbox-storage.ts';
@@ -79,11 +79,7 @@ export class SandboxBranches implements NodeBranches {
       const sandbox = get(order.sandboxId);
       const known = storage.checkpoints.find(order.checkpointId);
       if (known !== undefined) return this.#repeat(order, checkpointView(known));
-      refuseOlderLife(sandbox.record, order);
-      if (order.generation > sandbox.record.generation) {
-        throw new PlatformError('sandbox_wrong_state', `Generation ${order.generation} has not begun.`);
-      }
-      admitLease(sandbox.record, order);
+      admitCheckpoint(sandbox.record, order);
       return await this.#checkpointLocked(sandbox.record, order);
     });
   }

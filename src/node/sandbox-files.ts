@@ -4,20 +4,21 @@ import { join } from 'node:path';
 import { type PreparedFile, prepareFile, prepareSmallFile } from '../base/index.ts';
 import type { EndReason, SandboxSettings } from '../protocol/index.ts';
 import { slotsFileBytes, slotsFileName } from './settings-slots.ts';
+import { type SharedPlaces, sharedName } from './shared-places.ts';
 
 /** In the directory that the sandbox sees and cannot write: /etc/resolv.conf leads to it. */
 export const resolverFile = 'resolv.conf';
 
 /** Makes the directory of a sandbox that is not known yet. */
-export async function makeSandboxDirectory(directory: string): Promise<void> {
+export async function makeSandboxDirectory(directory: string, shared: Pick<SharedPlaces, 'make'>): Promise<void> {
   await mkdir(directory, { mode: 0o700 });
   await Promise.all([
-    mkdir(join(directory, 'shared'), { mode: 0o755 }),
+    shared.make(directory),
     writeFile(join(directory, slotsFileName), Buffer.alloc(slotsFileBytes), { mode: 0o600 }),
   ]);
 }
 
-/** Puts the space of the slots on the disk: the first change finds it there. Without it that one takes longer, and no more than that. */
+/** Puts empty slots on the disk: whatever a loss of power takes, the next life has some to write to. Without them settings go into the record. */
 export async function syncSlots(directory: string): Promise<void> {
   const file = await open(join(directory, slotsFileName), 'r+');
   try {
@@ -30,13 +31,13 @@ export async function syncSlots(directory: string): Promise<void> {
 /** What the sandbox sees as /run/atoll/metadata.json. It is written again from the record whenever a life begins. */
 export function prepareMetadata(directory: string, settings: SandboxSettings): PreparedFile {
   const text = `${JSON.stringify({ version: settings.metadataVersion, metadata: settings.metadata })}\n`;
-  return prepareSmallFile(join(directory, 'shared', 'metadata.json'), text, 0o644);
+  return prepareSmallFile(join(directory, sharedName, 'metadata.json'), text, 0o644);
 }
 
 /** Where names are asked for; undefined: nowhere. */
 export async function writeResolverFile(directory: string, nameserver: string | undefined): Promise<void> {
   const text = nameserver === undefined ? '# This sandbox has no network.\n' : `nameserver ${nameserver}\n`;
-  const prepared = await prepareFile(join(directory, 'shared', resolverFile), text, { mode: 0o644, durable: false });
+  const prepared = await prepareFile(join(directory, sharedName, resolverFile), text, { mode: 0o644, durable: false });
   await prepared.commit();
 }
 

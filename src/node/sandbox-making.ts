@@ -11,6 +11,7 @@ import { writeMetadata } from './sandbox-files.ts';
 import type { SandboxLives } from './sandbox-lives.ts';
 import { writeNames, writeNamesInside } from './sandbox-names.ts';
 import type { SandboxStorage } from './sandbox-storage.ts';
+import type { SharedPlaces } from './shared-places.ts';
 import type { SpareDirectories } from './spare-directories.ts';
 import type { Foundation } from './templates/sandbox-templates.ts';
 import { owingStart } from './templates/start-command.ts';
@@ -19,6 +20,7 @@ export interface SandboxMakingParts {
   readonly paths: NodePaths;
   readonly lives: SandboxLives;
   readonly storage: SandboxStorage;
+  readonly shared: SharedPlaces;
   readonly spares: SpareDirectories;
   readonly clock: Clock;
   readonly faults: FaultPoints;
@@ -90,9 +92,10 @@ export class SandboxMaking {
   }
 
   async #remove(sandboxId: SandboxId, writable: Writable, cause: unknown): Promise<void> {
-    const { lives, paths, log, storage } = this.#parts;
+    const { lives, paths, log, storage, shared } = this.#parts;
     try {
       await lives.clear(sandboxId);
+      await shared.remove(paths.unfinished(sandboxId));
       await lives.removeTree(paths.unfinished(sandboxId));
       await storage.discard(writable.id);
     } catch (error) {

@@ -117,7 +117,7 @@ export class SandboxNode extends NodeSurfaces implements NodeApi {
     this.#clock = parts.clock;
     this.#log = options.log ?? silentLogger;
     this.#paths = parts.paths;
-    this.#spares = new SpareDirectories({ parent: this.#paths.spare });
+    this.#spares = new SpareDirectories({ parent: this.#paths.spare, shared: parts.shared });
     this.#slots = new IdSlots({ startAt: parts.identity.slotStart });
     this.#lives = new SandboxLives({ ...parts, faults: this.#faults, openGuards: options.openGuards ?? [] });
     this.#making = new SandboxMaking({
@@ -317,6 +317,7 @@ export class SandboxNode extends NodeSurfaces implements NodeApi {
     const { sandboxId } = next.mark;
     const directory = this.#paths.sandbox(sandboxId);
     await clearEarlierLife(directory, sandbox.record.generation);
+    await this.#parts.shared.ready(directory);
     await writeMetadata(directory, next.settings);
     const client = await this.#lives.begin(next, directory);
     try {
@@ -387,7 +388,8 @@ export class SandboxNode extends NodeSurfaces implements NodeApi {
     if (client !== undefined) this.#feed.publish(endOf(record, { reason: 'requested', atMs: this.#clock.nowMs() }));
     await syncDirectory(this.#paths.sandboxes);
     await this.#faults.hit('node-delete-after-trash');
-    const removed = Promise.all([this.#lives.removeTree(trash), this.#parts.storage.discard(record.writable)]);
+    const removeTree = this.#parts.shared.remove(trash).then(() => this.#lives.removeTree(trash));
+    const removed = Promise.all([removeTree, this.#parts.storage.discard(record.writable)]);
     await removed.catch((error: unknown) => {
       this.#log.warn('Deleted files are left until the node starts again.', { sandboxId, error });
     });
@@ -447,6 +449,7 @@ export class SandboxNode extends NodeSurfaces implements NodeApi {
     await this.#spares.close();
     await this.#parts.storage.close();
     await this.#parts.networks.close({ isEmpty: this.#sandboxes.size === 0 });
+    await this.#parts.shared.close({ isEmpty: this.#sandboxes.size === 0 });
     await this.#parts.spawner.close();
     if (this.#sandboxes.size === 0) await this.#parts.cgroups.removeRoots();
     await this.#parts.lock.release();

@@ -236,7 +236,7 @@ export class SandboxProcesses implements NodeProcesses {
       return await origin.launch(hold);
     });
     await faults.hit('node-process-after-start');
-    await table.save(entry);
+    table.saveLater(entry);
     if (order.autoCleanup) void this.#cleanUpAtEnd(table, entry);
     await faults.hit('node-process-before-answer');
     // As it was when it began: its journal need not be looked at.

@@ -1,13 +1,18 @@
 /**
- * Writes settings into the slots of their sandboxes. Files stay open for the next change, because opening one takes a good part of the
- * time that the write takes. Callers hold the sandbox's lock.
+ * Writes settings into the slots of their sandboxes. Files stay open for the next change, because opening one takes several times as
+ * long as the write. Callers hold the sandbox's lock.
+ *
+ * What is written is in the kernel's hands, not on the disk: it outlives this process, and need not outlive the machine, because the
+ * life that it is about does not either. After a loss of power the slots are old, torn or gone; they are then of a life that has
+ * ended, and the next one begins with the settings of its order.
  *
  * Invariants:
  *  - A write never goes to the slot that holds what counts: it is found when a file is opened, and known since.
  *  - A file is in #idle only while nobody uses it, and at most `idleMax` are.
  *  - After `close` none is idle and none becomes so.
  */
-import { constants, type FileHandle, open } from 'node:fs/promises';
+import { writeSync } from 'node:fs';
+import { type FileHandle, open } from 'node:fs/promises';
 import { join } from 'node:path';
 import {
   type AppliedSettings,
@@ -71,8 +76,7 @@ export class SettingsFile {
   }
 
   static async open(directory: string, current: AppliedSettings): Promise<SettingsFile | undefined> {
-    // Every write waits for the disk: one call instead of two.
-    const file = await open(join(directory, slotsFileName), constants.O_RDWR | constants.O_DSYNC).catch(ignoreAbsent);
+    const file = await open(join(directory, slotsFileName), 'r+').catch(ignoreAbsent);
     if (file === undefined) return undefined;
     try {
       const bytes = Buffer.alloc(slotsFileBytes);
@@ -84,25 +88,26 @@ export class SettingsFile {
     }
   }
 
-  /** Durable when it resolves. When it fails, it may be there or not until it is taken back or written again. */
-  async write(slot: Buffer): Promise<void> {
+  /** Outlives this process when it returns. When it fails, it may be there or not until it is taken back or written again. */
+  write(slot: Buffer): void {
     this.#previous = this.#current;
-    await this.#put(this.#next(), slot);
+    this.#put(this.#next(), slot);
     this.#current = this.#next();
   }
 
-  /** What counted before the last write, whether that one succeeded or not, counts again; durable when it resolves. */
-  async takeBack(): Promise<void> {
+  /** What counted before the last write, whether that one succeeded or not, counts again. */
+  takeBack(): void {
     this.#current = this.#previous;
-    await this.#put(this.#next(), Buffer.alloc(slotBytes));
+    this.#put(this.#next(), Buffer.alloc(slotBytes));
   }
 
   #next(): number {
     return this.#current === undefined ? 0 : (this.#current + 1) % slotCount;
   }
 
-  async #put(index: number, slot: Buffer): Promise<void> {
-    const { bytesWritten } = await this.#file.write(slot, 0, slotBytes, index * slotBytes);
+  /** It blocks for as long as the kernel takes to copy a block, which is less than a trip to another thread. */
+  #put(index: number, slot: Buffer): void {
+    const bytesWritten = writeSync(this.#file.fd, slot, 0, slotBytes, index * slotBytes);
     if (bytesWritten !== slotBytes) throw new Error(`Only ${bytesWritten} bytes of a slot could be written.`);
   }
 

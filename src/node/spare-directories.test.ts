@@ -2,8 +2,10 @@ import { mkdtemp, readdir, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, expect, test } from 'vitest';
+import { SharedPlaces } from './shared-places.ts';
 import { SpareDirectories } from './spare-directories.ts';
 
+const shared = new SharedPlaces(undefined);
 let root: string;
 
 beforeEach(async () => {
@@ -12,7 +14,7 @@ beforeEach(async () => {
 afterEach(() => rm(root, { recursive: true }));
 
 test('every taker gets a complete directory of its own, spare or not', async () => {
-  const spares = new SpareDirectories({ parent: root, limit: 3 });
+  const spares = new SpareDirectories({ parent: root, shared, limit: 3 });
   const paths = Array.from({ length: 10 }, (_, index) => join(root, `taken-${index}`));
   await Promise.all(paths.slice(0, 5).map((path) => spares.take(path)));
   for (const path of paths.slice(5)) await spares.take(path);
@@ -23,7 +25,7 @@ test('every taker gets a complete directory of its own, spare or not', async () 
 });
 
 test('a parent that is not there keeps nobody from a directory', async () => {
-  const spares = new SpareDirectories({ parent: join(root, 'missing') });
+  const spares = new SpareDirectories({ parent: join(root, 'missing'), shared });
   await spares.take(join(root, 'a'));
   await spares.take(join(root, 'b'));
   expect((await readdir(root)).sort()).toEqual(['a', 'b']);
@@ -31,7 +33,7 @@ test('a parent that is not there keeps nobody from a directory', async () => {
 });
 
 test('a path that is taken already is refused, and keeps what it has', async () => {
-  const spares = new SpareDirectories({ parent: root, limit: 1 });
+  const spares = new SpareDirectories({ parent: root, shared, limit: 1 });
   await spares.take(join(root, 'a'));
   await expect(spares.take(join(root, 'a'))).rejects.toThrow();
   await spares.close();

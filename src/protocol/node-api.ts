@@ -4,8 +4,8 @@
  *
  * Rules every implementation keeps (test/contract/node.contract.ts):
  *  - An order names the life it is meant for. A smaller generation than the node has is refused with `stale_generation`.
- *  - Settings carry the record's version. The node keeps what it applied durably, applies all of it or nothing, and
- *    refuses a version that is not newer than what it has with `version_mismatch` (details: generation, version), unless
+ *  - Settings carry the record's version. The node keeps what it applied for as long as that life, applies all of it or nothing,
+ *    and refuses a version that is not newer than what it has with `version_mismatch` (details: generation, version), unless
  *    it is exactly what it has, which succeeds again.
  *  - Orders for one sandbox that change it run one at a time, in the order they arrived.
  *  - `node_unavailable`, `sandbox_unavailable` promise that nothing was changed; `outcome_unknown` promises nothing.

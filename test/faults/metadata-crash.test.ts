@@ -4,7 +4,15 @@ import { readFile, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { afterAll, beforeAll, expect } from 'vitest';
 import type { SandboxId } from '../../src/protocol/index.ts';
-import { agreed, briskSettings, impatient, interrupted, untilAnswered, withNode } from '../support/crashes.ts';
+import {
+  agreed,
+  briskSettings,
+  impatient,
+  interrupted,
+  patience,
+  untilAnswered,
+  withNode,
+} from '../support/crashes.ts';
 import { Platform } from '../support/platform.ts';
 import { requires, testWith } from '../support/requires.ts';
 
@@ -209,4 +217,47 @@ test('K5: K10: a node that died between the two files of a patch shows the map o
   await platform.startNode();
   await platform.startServer();
   expect((await agreed(platform, id)).view.metadata).toEqual(view.metadata);
+});
+
+test('K7: K10: K33: a loss of power that takes the node back to earlier settings: record, list and the next life have the last ones', async () => {
+  const { client } = platform;
+  const sandbox = await client.sandboxes.create({ metadata: { step: 'first' } });
+  const directory = join(platform.nodeDirectory, 'sandboxes', sandbox.id);
+  const slots = join(directory, 'settings');
+  await sandbox.patchMetadata({ step: 'second' });
+  const earlier = await readFile(slots);
+  const lease = await client.leases.acquire({ resources: [sandbox.id], holder: 'somebody', ttlMs: hourMs });
+  const leaseToken = lease.grants[0]!.token;
+  const { metadata, version } = await sandbox.patchMetadata({ step: 'last' }, { leaseToken });
+  const before = (await agreed(platform, sandbox.id)).node;
+  await Promise.all([platform.killServer(), platform.killNode()]);
+  await writeFile(slots, earlier);
+  // The machine that it was started on is not the one that starts now.
+  const record = join(directory, 'record.json');
+  await writeFile(record, (await readFile(record, 'utf8')).replace(/"bootId":"[^"]+"/, '"bootId":"an earlier boot"'));
+  await platform.startNode();
+  // What the node was told, or was about to be told, before the power went.
+  const { generation, settings } = before;
+  for (const late of [before.version, before.version + 1]) {
+    const order = { sandboxId: sandbox.id as SandboxId, generation, version: late, settings };
+    const refused = withNode(platform, (api) => api.applySettings(order));
+    await expect(refused).rejects.toMatchObject({ code: 'sandbox_wrong_state' });
+  }
+  await platform.startServer();
+
+  const last = { metadata, metadataVersion: version };
+  const viewOf = () => untilAnswered(() => platform.client.sandboxes.get(sandbox.id));
+  await expect.poll(viewOf, patience).toMatchObject({ state: 'stopped', reason: 'machine_rebooted', ...last });
+  const { items } = await platform.client.sandboxes.list({ metadata: { step: 'last' } });
+  expect(items.map((item) => item.id)).toEqual([sandbox.id]);
+  const again = await platform.client.sandboxes.connect(sandbox.id);
+  const kept = await again.checkpoints.create({ leaseToken });
+  expect(kept.metadata).toEqual(metadata);
+  await expect(again.start({ leaseToken: leaseToken - 1 })).rejects.toMatchObject({ code: 'lease_lost' });
+  await again.start({ leaseToken });
+  const { view, node } = await agreed(platform, sandbox.id);
+  expect(view).toMatchObject({ state: 'running', generation: generation + 1, metadata, metadataVersion: version });
+  expect(node.settings).toMatchObject({ metadata, metadataVersion: version, leaseToken, leaseHeld: true });
+  await platform.client.checkpoints.delete(kept.id);
+  await again.delete({ force: true });
 });

@@ -1,8 +1,9 @@
 /** Data directories that are not as one would like them: deep, full, in use, or of another version. */
 import { execFile } from 'node:child_process';
-import { mkdir, mkdtemp, readdir, rm, writeFile } from 'node:fs/promises';
+import { existsSync } from 'node:fs';
+import { chmod, mkdir, mkdtemp, readdir, realpath, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
-import { join } from 'node:path';
+import { dirname, join } from 'node:path';
 import { promisify } from 'node:util';
 import { afterEach, beforeEach, expect } from 'vitest';
 import { SandboxNode } from '../../src/node/index.ts';
@@ -10,6 +11,7 @@ import { isPlatformError, type NodeSandbox, newId } from '../../src/protocol/ind
 import { nodeOptions, openDirectNode } from '../support/node-harness.ts';
 import { createOrder, run } from '../support/node-orders.ts';
 import { requires, testWith } from '../support/requires.ts';
+import { groupNameOf, hashOf } from '../support/run-leftovers.ts';
 
 const test = testWith(requires.linux, requires.root, requires.cgroups);
 const sh = promisify(execFile);
@@ -101,6 +103,32 @@ test('a node that holds as many sandboxes as it may takes no more', async () => 
     expect(made.filter(({ status }) => status === 'fulfilled')).toHaveLength(2);
     await expect(node.createSandbox(createOrder())).rejects.toMatchObject({ code: 'limit_exceeded' });
   } finally {
+    await harness.close();
+  }
+});
+
+test('a place in memory that anybody may write to is not used; one of our own is, and is gone with the last sandbox', async () => {
+  const harness = await openDirectNode();
+  const memory = join('/dev/shm', groupNameOf(hashOf(harness.dataDirectory)));
+  const sharedOf = async () => {
+    const sandbox = await harness.node.createSandbox(createOrder({ settings: { metadata: { seen: 'inside' } } }));
+    expect((await run(harness.node, sandbox, ['cat', '/run/atoll/metadata.json'])).stdout).toContain('"seen":"inside"');
+    const { sandboxId } = sandbox.mark;
+    const path = await realpath(join(harness.dataDirectory, 'sandboxes', sandboxId, 'shared'));
+    await harness.node.deleteSandbox({ sandboxId, generation: 1 });
+    return path;
+  };
+  try {
+    expect(dirname(await sharedOf())).toBe(memory);
+    await harness.restart(async () => {
+      expect(existsSync(memory)).toBe(false);
+      await mkdir(memory);
+      await chmod(memory, 0o777);
+    });
+    expect(await sharedOf()).toContain(harness.dataDirectory);
+    expect(await readdir(memory)).toEqual([]);
+  } finally {
+    await rm(memory, { recursive: true, force: true });
     await harness.close();
   }
 });

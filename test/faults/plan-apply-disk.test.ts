@@ -1,7 +1,7 @@
 /** Disks that are full, read-only or mounted in the middle of a target: found before anything is changed, or gone on with afterwards. */
 import { execFileSync } from 'node:child_process';
 import { randomBytes } from 'node:crypto';
-import { mkdirSync, readdirSync, rmSync, writeFileSync } from 'node:fs';
+import { chmodSync, mkdirSync, readdirSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { expect } from 'vitest';
 import { ApplyRig, runGit, stateOf, treeOf } from '../support/apply-rig.ts';
@@ -96,6 +96,32 @@ test('C39: a change below a mount inside of a target is refused by name; a mount
   });
   expect(treeOf(one)).toEqual(before);
   expect(await rig.apply([rig.result(one, { a: '2\n' })])).toMatchObject({ state: 'applied' });
+});
+
+test('C26: a file that is immutable is found before the decision, and no target is changed', async () => {
+  using rig = new ApplyRig();
+  const one = rig.repository('one', { a: '1\n', 'd/b': '1\n' });
+  const two = rig.repository('two', { a: '1\n' });
+  const plain = rig.folder('plain', { a: '1\n' });
+  const targets = [
+    rig.result(one, { a: '2\n', 'd/b': null }),
+    rig.result(two, { a: '2\n' }),
+    rig.foreignResult({ a: '1\n' }, { a: '2\n' }, { path: plain }, 'plain'),
+  ];
+  const was = [stateOf(one), stateOf(two), treeOf(plain)];
+  for (const path of [join(one, 'a'), join(one, 'd/b'), join(one, 'd'), join(plain, 'a')]) {
+    execFileSync('chattr', ['+i', path]);
+    try {
+      const refused = await rig.apply(targets);
+      expect(refused.state, `${path}: ${JSON.stringify(refused.targets)}`).toBe('refused');
+      expect([stateOf(one), stateOf(two), treeOf(plain)]).toEqual(was);
+    } finally {
+      execFileSync('chattr', ['-i', path]);
+    }
+  }
+  // One that nobody may write is replaced: the folder decides.
+  chmodSync(join(one, 'a'), 0o444);
+  expect(await rig.apply(targets)).toMatchObject({ state: 'applied' });
 });
 
 test('C47: a file that cannot be removed makes an undo incomplete, with nothing laid over it; it can be asked again', async () => {

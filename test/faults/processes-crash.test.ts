@@ -4,7 +4,7 @@ import { access, readdir, readFile, rm, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { kill } from 'node:process';
 import { afterAll, beforeAll, expect, vi } from 'vitest';
-import type { Sandbox } from '../../src/sdk/index.ts';
+import type { Process, Sandbox } from '../../src/sdk/index.ts';
 import { briskSettings, impatient, interrupted, patience, untilAdmitted, untilAnswered } from '../support/crashes.ts';
 import { initPid } from '../support/node-leftovers.ts';
 import { Platform } from '../support/platform.ts';
@@ -108,42 +108,46 @@ test('K22: a start that was cut off is in doubt in a later life of its sandbox, 
   await next.delete();
 });
 
-test('K22: a start that a loss of power made everybody forget is refused when it is repeated, and does not run twice', async () => {
+test('K22: starts that a loss of power made everybody forget are refused when they are repeated, and do not run twice', async () => {
   const sandbox = await platform.client.sandboxes.create();
+  const { generation } = sandbox;
   const database = ['atoll.db', 'atoll.db-wal'].map((name) => join(platform.dataDirectory, 'server', name));
   const synced = await Promise.all(database.map((path) => readFile(path)));
-  const key = randomUUID();
-  const { generation } = sandbox;
-  const start = async (of: Sandbox) =>
-    await of.processes.start('echo ran >> /root/ran', { idempotencyKey: key, generation });
-  const process = await start(sandbox);
-  await process.wait({ for: 'tree' });
+  const keys = [randomUUID(), randomUUID(), randomUUID()] as const;
+  const start = async (key: string, of: Sandbox, life: number) =>
+    await of.processes.start(`echo ${key} >> /root/ran`, { idempotencyKey: key, generation: life });
+  const processes: Process[] = [];
+  for (const key of keys) {
+    const process = await start(key, sandbox, generation);
+    await process.wait({ for: 'tree' });
+    processes.push(process);
+  }
 
-  // What a machine loses: its processes, and of the files whatever was written and not synced. The start was that alone.
+  // What a machine loses: its processes, and of the files whatever was written and not synced. The starts were that alone.
   await platform.killServer();
   await platform.killNode();
   kill(await initPid(platform.nodeDirectory, sandbox.id), 'SIGKILL');
   await Promise.all(database.map((path, index) => writeFile(path, synced[index]!)));
   await rm(join(platform.dataDirectory, 'server', 'atoll.db-shm'));
   const directory = join(platform.nodeDirectory, 'sandboxes', sandbox.id);
-  await rm(join(directory, 'processes', `${process.id}.json`));
-  await rm(join(directory, 'journals', process.id), { recursive: true });
+  for (const process of processes) {
+    await rm(join(directory, 'processes', `${process.id}.json`));
+    await rm(join(directory, 'journals', process.id), { recursive: true });
+  }
   await platform.startNode();
   await platform.startServer();
 
-  const operation = await fetch(`${platform.server.url}/v1/operations/key:${key}`, {
-    headers: { Authorization: `Bearer ${platform.key}` },
-  });
-  expect(operation.status, 'the key is forgotten').toBe(404);
   const next = await untilAnswered(() => platform.client.sandboxes.connect(sandbox.id));
-  await expect(start(next)).rejects.toMatchObject({
-    code: expect.stringMatching(/^sandbox_(unavailable|wrong_state)$/),
-  });
+  const refused = expect.stringMatching(/^sandbox_(unavailable|wrong_state)$/);
+  await expect(start(keys[0], next, generation)).rejects.toMatchObject({ code: refused });
   await vi.waitFor(async () => expect((await next.refresh()).state).toBe('stopped'), patience);
   await next.start();
-  await expect(start(next)).rejects.toMatchObject({ code: 'stale_generation' });
-  expect((await next.exec('cat /root/ran')).stdout).toBe('ran\n');
-  expect((await next.processes.list()).items).toEqual([]);
+  await expect(start(keys[1], next, generation)).rejects.toMatchObject({ code: 'stale_generation' });
+  const ran = async () => (await next.exec('cat /root/ran')).stdout.trim().split('\n');
+  expect(await ran()).toEqual(keys);
+  // It is the life they name that refuses them: nobody knows the keys, and a start that names this life is made.
+  await (await start(keys[2], next, next.generation)).wait({ for: 'tree' });
+  expect(await ran()).toEqual([...keys, keys[2]]);
   await next.delete();
 });
 

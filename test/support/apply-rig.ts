@@ -14,7 +14,6 @@ import {
   symlinkSync,
   writeFileSync,
 } from 'node:fs';
-import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
 import {
   type ApplyPlanOptions,
@@ -24,6 +23,7 @@ import {
   type TargetPlace,
   undoLast,
 } from '../../src/checkout/apply/index.ts';
+import { quickRoot } from './quick-directory.ts';
 
 /** null removes; a symlink is written as `-> text`, an executable file begins with `#!`. */
 export type Files = Readonly<Record<string, string | null>>;
@@ -113,7 +113,7 @@ export function planTarget({ source, workspace, base, commit }: RigTarget): Plan
 }
 
 export class ApplyRig implements Disposable {
-  readonly directory = realpathSync(mkdtempSync(join(tmpdir(), 'atoll-apply-')));
+  readonly directory = realpathSync(mkdtempSync(join(quickRoot(), 'atoll-apply-')));
   readonly state = join(this.directory, 'state');
   #nowMs = 1_800_000_000_000;
 

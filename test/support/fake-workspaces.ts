@@ -3,14 +3,14 @@
  * sandboxes: they are directories of this machine, which a test fills as it likes.
  */
 import { createReadStream } from 'node:fs';
-import { lstat, mkdir, mkdtemp, readdir, readlink, rm } from 'node:fs/promises';
-import { tmpdir } from 'node:os';
+import { lstat, mkdir, readdir, readlink, rm } from 'node:fs/promises';
 import { join } from 'node:path';
 import { type Clock, type FaultPoints, noFaults } from '../../src/base/index.ts';
 import type { RemoteRules, WorkspaceLimits } from '../../src/layers/index.ts';
 import type { CheckoutEntry, CheckoutFiles } from '../../src/node/workspaces/checkout-files.ts';
 import { WorkspaceHomes } from '../../src/node/workspaces/workspace-homes.ts';
 import { type LifeOrder, type NodeWorkspaces, PlatformError, type SandboxId } from '../../src/protocol/index.ts';
+import { quickDirectory } from './quick-directory.ts';
 
 export interface LocalWorkspaces {
   readonly workspaces: NodeWorkspaces;
@@ -51,7 +51,7 @@ export async function openLocalWorkspaces(
     readonly admitLife?: (life: LifeOrder) => void;
   } = {},
 ): Promise<LocalWorkspaces> {
-  const root = options.directory ?? (await mkdtemp(join(tmpdir(), 'atoll-workspaces-')));
+  const root = options.directory ?? (await quickDirectory('atoll-workspaces-'));
   const checkoutOf = (sandboxId: SandboxId, path: string) => join(root, 'checkouts', sandboxId, path);
   const homes = new WorkspaceHomes({
     directory: join(root, 'workspaces'),

@@ -1,4 +1,4 @@
-/** What a node's sandboxes have left on this machine: processes, groups, mounts and directories that name its data directory. */
+/** What a node's sandboxes have left on this machine: processes, groups, mounts and directories, in memory too, that name its data directory. */
 import { readdir, readFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { groupNameOf, hashOf } from './run-leftovers.ts';
@@ -18,7 +18,8 @@ export async function findLeftovers(dataDirectory: string): Promise<Leftovers> {
   const trees = mounts.map((line) => line.split(' ')).filter(([, , type]) => type?.startsWith('cgroup'));
   const groups = await Promise.all(trees.map(([, directory]) => list(join(directory!, root))));
   const kept = ['sandboxes', 'making', 'trash', 'storage/layers', 'storage/pool'];
-  const directories = await Promise.all(kept.map((name) => list(join(dataDirectory, name))));
+  const places = [...kept.map((name) => join(dataDirectory, name)), join('/dev/shm', root)];
+  const directories = await Promise.all(places.map(list));
   return {
     processes: await processesIn(root),
     groups: groups.flat(),

@@ -1,8 +1,10 @@
 /**
- * A directory for what a test throws away anyway: in memory where the machine has room for it, because a synced write there costs nothing. What a
- * test has to find again after a kill, or measures, belongs on the disk.
+ * Where tests keep what they throw away anyway: in memory where the machine has room for it, because a synced write costs nothing there. A process
+ * that is killed loses nothing of it; what has to do with a disk or its file system belongs on one. A run whose directory is looked through at its end
+ * (whole-run.ts) has everything there.
  */
-import { mkdtemp, statfs } from 'node:fs/promises';
+import { statfsSync } from 'node:fs';
+import { mkdtemp } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 
@@ -10,8 +12,16 @@ const memory = '/dev/shm';
 /** Containers may have as little as 64 MiB there, for everybody. */
 const wantedBytes = 512 * 1024 * 1024;
 
+export function quickRoot(): string {
+  if (process.env['ATOLL_TEST_RUN'] !== undefined) return tmpdir();
+  try {
+    const { bavail, bsize } = statfsSync(memory);
+    return bavail * bsize >= wantedBytes ? memory : tmpdir();
+  } catch {
+    return tmpdir();
+  }
+}
+
 export async function quickDirectory(prefix: string): Promise<string> {
-  const found = await statfs(memory).catch(() => undefined);
-  const hasRoom = found !== undefined && found.bavail * found.bsize >= wantedBytes;
-  return await mkdtemp(join(hasRoom ? memory : tmpdir(), prefix));
+  return await mkdtemp(join(quickRoot(), prefix));
 }

@@ -29,7 +29,7 @@ export async function findRunLeftovers(directory: string, names: ReadonlySet<str
     groups: groups.flat().filter((path) => groupNames.has(basename(path))),
     mounts: mounts.filter((line) => line.includes(directory)),
     networks: networks.filter(isOfRun),
-    directories: await list(directory),
+    directories: [...(await list(directory)), ...(await list('/dev/shm')).filter((name) => groupNames.has(name))],
   };
 }
 
@@ -41,7 +41,7 @@ export function hashOf(dataDirectory: string): string {
   return createHash('sha256').update(dataDirectory).digest('hex');
 }
 
-/** As src/isolation/cgroups.ts names it. */
+/** As src/isolation/cgroups.ts names it, and src/node/shared-places.ts a directory in memory. */
 export function groupNameOf(hash: string): string {
   return `atoll-${hash.slice(0, 16)}`;
 }

@@ -4,20 +4,20 @@
  * Everything slow and everything that can be refused comes first and cannot be seen. Then the targets are locked and looked at once more, the
  * decision is written, and from then on any process goes forward (`settleJournal`).
  */
-import { mkdir } from 'node:fs/promises';
+import { realpath } from 'node:fs/promises';
 import { isPlatformError, PlatformError } from '../../protocol/index.ts';
 import { recoverApply } from '../sync/apply.ts';
 import { limitsOf } from '../sync/limits.ts';
 import type { SyncLimits } from '../sync/options.ts';
 import { type FoundPlace, findPlace, refuseOverlaps } from './find-place.ts';
 import { isAncestor } from './git-locks.ts';
-import { folderOf, type Journal, type JournalTarget, newJournalId } from './journal.ts';
+import { type Journal, type JournalTarget, makeFolder, newJournalId } from './journal.ts';
 import type { AppliedPlan, ApplyResult, ApplyState, PlanTarget, TargetConflict, TargetPlace } from './plan-target.ts';
 import { beginTarget, lockTarget, prepareTarget, refNames, stageTarget, type TargetRequest } from './prepare-target.ts';
 import { recover } from './recover.ts';
 import { emptyTarget, resultOf, type TargetOutcome } from './result.ts';
 import { type ApplyOptions, checkoutFor, type RunContext, saveJournal, withRun, withSyncLocks } from './run-context.ts';
-import { asPlatformError, isExpected, releaseJournal, settleJournal } from './settle-journal.ts';
+import { asPlatformError, isExpected, notFinished, releaseJournal, settleJournal } from './settle-journal.ts';
 
 export interface PlanApplication extends AppliedPlan {
   readonly targets: readonly { readonly target: PlanTarget; readonly place: TargetPlace }[];
@@ -102,8 +102,18 @@ class Application {
       try {
         places.push({ target, found: await findPlace(place, { env, stateDirectory, flip }) });
       } catch (error) {
-        refusals.set(target, asPlatformError(error));
+        // A lock that is our own says nothing to whoever would look for another git.
+        const path = await realpath(place.path).catch(() => place.path);
+        const unfinished = this.#unfinished((known) => known.place.path === path);
+        refusals.set(target, unfinished ?? asPlatformError(error));
       }
+    }
+    for (const { target, found } of places) {
+      const { root, ref, commonDirectory } = found;
+      const unfinished = this.#unfinished(({ place, checkout, move }) =>
+        move === null ? place.root === root : move.ref === ref && checkout.commonDirectory === commonDirectory,
+      );
+      if (unfinished !== undefined) refusals.set(target, unfinished);
     }
     const overlaps = await refuseOverlaps(places.map(({ found }) => found));
     for (const { target, found } of places) {
@@ -118,13 +128,21 @@ class Application {
     return { places, outcomes };
   }
 
+  /** What an earlier apply or undo has decided for such a target and could not do yet. */
+  #unfinished(isSame: (known: JournalTarget) => boolean): PlatformError | undefined {
+    for (const { planName, targets } of this.#earlier) {
+      const pending = targets.filter((known) => known.state.kind === 'pending' && isSame(known));
+      if (pending.length > 0) return notFinished(planName, pending);
+    }
+    return undefined;
+  }
+
   async #attempt(
     places: readonly { readonly target: PlanTarget; readonly found: FoundPlace }[],
   ): Promise<ApplyResult | 'moved'> {
     const run = this.#run;
     const { targets: _, ...plan } = this.#application;
-    const folder = folderOf(run.journals, this.#id);
-    await mkdir(folder, { mode: 0o700 });
+    const folder = await makeFolder(run.journals, this.#id);
     const requests = places.map(
       ({ target, found }, number): TargetRequest => ({
         target,

@@ -218,3 +218,16 @@ test('C38: hooks, signing, line endings, filters and attributes neither run nor 
   tryGit(one, 'merge', '-q', result.commit);
   expect(existsSync(ran)).toBe(true);
 });
+
+test('C24: a repository that keeps its refs otherwise than as files is refused by name, with a working tree too', async () => {
+  using rig = new ApplyRig();
+  const one = rig.repository('one', { a: '1\n' });
+  const result = rig.result(one, { a: '2\n' });
+  runGit(one, 'config', 'extensions.refStorage', 'reftable');
+  const before = treeOf(one);
+  expect(await rig.apply([result])).toMatchObject({
+    state: 'refused',
+    targets: [{ error: { message: expect.stringContaining('extensions.refstorage') } }],
+  });
+  expect(treeOf(one)).toEqual(before);
+});

@@ -61,13 +61,14 @@ export async function findPlace(place: TargetPlace, options: PlaceOptions): Prom
   const [isBare, gitDirectory] = asked.stdout.toString().split('\n') as [string, string];
   if (isBare === 'true') {
     if (gitDirectory !== path) throw unusable(`${place.path} is inside of a repository. Name ${gitDirectory}.`);
-    await refusePartialClone(call, path);
+    await refuseUnsupported(call, path);
     return await findBranch(place, { call, gitDirectory: path, isShallow: existsSync(join(path, 'shallow')), options });
   }
   const checkout = await openCheckout(path, options);
   if (checkout.root !== path) {
     throw unusable(`${place.path} is inside of the repository ${checkout.root}. Name that one.`);
   }
+  await refuseUnsupported(call, path);
   const { isShallow } = checkout;
   return await findBranch(place, { call, gitDirectory: checkout.gitDirectory ?? gitDirectory, isShallow, options });
 }
@@ -242,7 +243,7 @@ async function refuseReturning(call: GitCall, worktree: string, ref: string): Pr
   }
 }
 
-async function refusePartialClone(call: GitCall, path: string): Promise<void> {
+async function refuseUnsupported(call: GitCall, path: string): Promise<void> {
   for (const setting of ['extensions.partialclone', 'extensions.refstorage']) {
     const { code } = await git(['config', '--get', setting], { ...call, accept: [1, 5] });
     if (code === 0) throw unusable(`${path} sets ${setting}, which is not supported.`);

@@ -13,8 +13,8 @@
  */
 import { createHash, randomBytes } from 'node:crypto';
 import { chmod, mkdir, readdir, readFile, rm } from 'node:fs/promises';
-import { join } from 'node:path';
-import { writeFileDurably } from '../../base/index.ts';
+import { dirname, join } from 'node:path';
+import { syncDirectory, writeFileDurably } from '../../base/index.ts';
 import { PlatformError } from '../../protocol/index.ts';
 import type { Checkout } from '../sync/checkout.ts';
 import type { TreeChange } from '../sync/trees.ts';
@@ -117,13 +117,22 @@ export function newJournalId(nowMs: number): string {
 /** The folder of all journals, made if missing. */
 export async function openJournals(stateDirectory: string): Promise<string> {
   const folder = join(stateDirectory, 'plan-apply');
-  await mkdir(folder, { recursive: true, mode: 0o700 });
+  const made = await mkdir(folder, { recursive: true, mode: 0o700 });
   await chmod(folder, 0o700);
+  if (made !== undefined) await syncDirectory(dirname(made));
   return folder;
 }
 
 export function folderOf(journals: string, id: string): string {
   return join(journals, id);
+}
+
+/** Its name survives a power loss before anything is done that the journal in it leads to. */
+export async function makeFolder(journals: string, id: string): Promise<string> {
+  const folder = folderOf(journals, id);
+  await mkdir(folder, { mode: 0o700 });
+  await syncDirectory(journals);
+  return folder;
 }
 
 export async function writeJournal(journals: string, journal: Journal): Promise<void> {

@@ -107,6 +107,17 @@ async function refuseForeign(checkout: Checkout, steps: readonly TreeChange[]): 
       );
     await refuseClosed(diskPath(checkout, name), nameText(name));
   }
+  for (const { name, from } of steps) if (from !== null) await refuseImmutable(checkout, name);
+}
+
+/** A file that nobody may write is replaced in a folder that one may; one that is immutable is not, whoever asks. */
+async function refuseImmutable(checkout: Checkout, name: string): Promise<void> {
+  const path = diskPath(checkout, name);
+  if (!find(path)?.isFile()) return;
+  await access(path, constants.W_OK).catch((cause: NodeJS.ErrnoException) => {
+    if (cause.code !== 'EPERM') return;
+    throw unusable(`${nameText(name)} in ${checkout.root} is immutable (see lsattr); it could not be replaced.`, cause);
+  });
 }
 
 async function refuseClosed(path: string | Buffer, shown: string): Promise<void> {

@@ -6,6 +6,7 @@ import { setTimeout as pause } from 'node:timers/promises';
 import { isPlatformError, PlatformError } from '../../protocol/index.ts';
 import { userCall } from '../sync/checkout.ts';
 import { git } from '../sync/git-process.ts';
+import { busy } from './find-place.ts';
 import { discardCopy } from './flip.ts';
 import { releaseLocks } from './git-locks.ts';
 import { type Journal, type JournalTarget, readJournal, removeJournal } from './journal.ts';
@@ -124,6 +125,12 @@ async function finishUndo(run: RunContext, journal: Journal): Promise<Journal> {
   for (const target of journal.targets) await removeStaging(target);
   await removeJournal(run.journals, journal.id);
   return { ...journal, phase: 'finished', finishedAtMs: run.nowMs() };
+}
+
+/** Nothing else is done to a target that a decided apply or undo has not finished: it would be done to half of it. */
+export function notFinished(planName: string, targets: readonly JournalTarget[]): PlatformError {
+  const paths = targets.map(({ place }) => place.path).join(', ');
+  return busy(`Plan ${planName} is decided and not finished in ${paths}. Every command goes on with it; ask again.`);
 }
 
 /** A refusal, or a failure of the system; anything else is a bug. */

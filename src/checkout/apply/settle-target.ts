@@ -55,6 +55,10 @@ export async function settleTarget(
   if (!isMoved) {
     const obstacle = await changeFiles(checkout, target, settling);
     if (obstacle !== undefined) return obstacle;
+    // Whoever finds the branch moved takes the files for done: a power loss must not keep the one and lose the others.
+    await syncFolders(
+      [...target.steps, ...target.makes, ...target.removes].map(({ name }) => diskPath(checkout, name)),
+    );
     await faults.hit('plan-files-done');
     await runner.check();
     await moveRef(checkout, target);
@@ -64,7 +68,6 @@ export async function settleTarget(
   if (await isIndexWaiting(target)) await settleIndex(checkout, target);
   await faults.hit('plan-index-moved');
   await releaseLocks(target);
-  await syncFolders(target.steps.map(({ name }) => diskPath(checkout, name)));
   return { kind: 'applied' };
 }
 

@@ -2,18 +2,17 @@
  * Takes the last apply back: files with their permissions, symlinks, deletions and folders, the index and the branch. Each target whole or not at
  * all; one that was edited since is left and named, the others are still taken back, and a repeat goes on with what is left.
  */
-import { mkdir } from 'node:fs/promises';
 import { isPlatformError, type PlatformError } from '../../protocol/index.ts';
 import { checkedOutAt, refuseUnfinished, unusable } from './find-place.ts';
 import { treeStamp } from './flip.ts';
 import { readRef, releaseLocks } from './git-locks.ts';
-import { folderOf, type Journal, type JournalTarget, newJournalId } from './journal.ts';
+import { type Journal, type JournalTarget, makeFolder, newJournalId } from './journal.ts';
 import type { ApplyResult, TargetConflict } from './plan-target.ts';
 import { describeFiles, lockTarget } from './prepare-target.ts';
 import { recover } from './recover.ts';
 import { resultOf, type TargetOutcome } from './result.ts';
 import { type ApplyOptions, checkoutFor, type RunContext, saveJournal, withRun, withSyncLocks } from './run-context.ts';
-import { asPlatformError, isExpected, releaseJournal, settleJournal } from './settle-journal.ts';
+import { asPlatformError, isExpected, notFinished, releaseJournal, settleJournal } from './settle-journal.ts';
 import { makeStaging, removeStaging, stageFiles, stagingOf } from './staging.ts';
 
 /** undefined: nothing was ever applied here, or all of it is taken back. */
@@ -38,7 +37,14 @@ async function undo(run: RunContext, applied: Journal): Promise<ApplyResult> {
   const wanted = applied.targets.filter(({ state }) => state.kind === 'applied').reverse();
   const { planId, planName, commitId } = applied;
   const told = { id, kind: 'undo', planId, planName, commitId, startedAtMs: run.nowMs() } as const;
-  await mkdir(folderOf(run.journals, id), { mode: 0o700 });
+  const unfinished = applied.targets.filter(({ state }) => state.kind === 'pending');
+  if (unfinished.length > 0) {
+    // What is decided still comes there: without the others it would be half of a plan.
+    const error = notFinished(planName, unfinished);
+    const outcomes = applied.targets.map((target) => ({ target, state: 'undoPending' as const, error }));
+    return resultOf(told, { outcomes, state: 'undoIncomplete', finishedAtMs: run.nowMs(), warnings: [] });
+  }
+  await makeFolder(run.journals, id);
   const begun: JournalTarget[] = [];
   for (const [number, target] of wanted.entries()) begun.push(await reversed(run, target, `${id}-${number}`));
   let journal = await saveJournal(run, {

@@ -6,6 +6,7 @@ import {
   PlatformError,
   type SandboxId,
   type WorkspaceId,
+  workspaceLimits,
 } from '../../protocol/index.ts';
 import type { AttachmentRecord, PlanCommitRecord, PlanRecord, Tables } from '../../store/index.ts';
 import type { ControlContext } from '../context.ts';
@@ -15,10 +16,10 @@ import type { CommitParts, CommitWish } from './plan-commits.ts';
 import type { PlanHold } from './plan-leases.ts';
 import { type Member, membersOf, workspacesOf } from './plan-records.ts';
 import type { CommitDraft, CommitTimings } from './plan-result.ts';
+import { collectedAtOnce } from './plan-work.ts';
 import { unfitError, unfitMembers } from './unfit-members.ts';
 
-/** Members whose files are read at a time, and targets that are merged at a time. */
-const collectedAtOnce = 8;
+/** Targets that are merged at a time. */
 const combinedAtOnce = 4;
 /** How often a target may move under a commit before it is given up. */
 const combinedMax = 5;
@@ -370,7 +371,8 @@ function conflictError(draft: CommitDraft): NonNullable<CommitEnd['error']> {
     combined.kind === 'conflicts' ? combined.conflicts.map(({ path, kind }) => ({ workspaceId, path, kind })) : [],
   );
   const message = `${conflicts.length} paths were changed on both sides; nothing was published.`;
-  return { code: 'workspace_conflict', message, details: { conflicts } };
+  const details = { count: conflicts.length, conflicts: conflicts.slice(0, workspaceLimits.conflicts) };
+  return { code: 'workspace_conflict', message, details };
 }
 
 function failureOf(error: unknown): { code: string; message: string } {

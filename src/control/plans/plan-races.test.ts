@@ -1,7 +1,7 @@
 /** Plans between a look and the act that follows it: what others do in between is seen, and nobody acts on what was true before. */
 import { afterEach, beforeEach, expect, test } from 'vitest';
 import { codeOf, PlanRig } from '../../../test/support/plan-rig.ts';
-import { newId, PlatformError, type SandboxId, type WorkspaceId } from '../../protocol/index.ts';
+import { newId, PlatformError, type SandboxId, type WorkspaceId, workspaceLimits } from '../../protocol/index.ts';
 
 let rig: PlanRig;
 let one: WorkspaceId;
@@ -129,7 +129,7 @@ test('C59: a restore under a key that a crash cut off is not done again over wha
   }
 });
 
-test('C59: a restore under a key that was refused because of a lease is done by a repeat after a crash', async () => {
+test('C59: C57: a restore under a key that a crash cut off waits for a member that is held, and a repeat does it once', async () => {
   const plan = (await rig.create('p', [first])).id;
   const { id } = await rig.checkpoint(plan);
   const held = await rig.rig.acquire([first], { holder: 'an agent' });
@@ -145,12 +145,14 @@ test('C59: a restore under a key that was refused because of a lease is done by 
     await rig.rig.quiet();
     rig.rig.clock.step(1_000);
   }
-  await recovering;
-  expect((await rig.rig.events('plan.restore_refused')).length, 'the agent has the member').toBe(1);
+  const { waiting } = await recovering;
+  expect(waiting, 'the agent has the member').toMatchObject([{ planId: plan, failures: [{ sandboxId: first }] }]);
   await rig.rig.release(held.id);
   const { generation } = await rig.rig.get(first);
   expect((await rig.restore(plan, id, { idempotencyKey: 'k' })).state.kind).toBe('open');
   expect((await rig.rig.get(first)).generation).toBe(generation + 1);
+  expect((await rig.restore(plan, id, { idempotencyKey: 'k' })).state.kind).toBe('open');
+  expect((await rig.rig.get(first)).generation, 'once').toBe(generation + 1);
 });
 
 test('a rollback under a key and a version that a crash cut off has been done, and says so', async () => {
@@ -221,4 +223,34 @@ test('who asks for a recovery is told of the plans of their own team alone', asy
   const stranger = { ...rig.rig.caller, teamId: newId('team') };
   expect(await rig.plans.recovery.ask(stranger)).toEqual({ actions: [], waiting: [] });
   expect((await rig.get(plan)).state.kind, 'it is done for everybody').toBe('open');
+});
+
+test('a look at a plan reads as many members at a time as a commit does, however many it has', async () => {
+  const boxes: SandboxId[] = [];
+  for (let count = 0; count < 12; count++) boxes.push(await rig.sandbox(one));
+  const plan = (await rig.create('p', boxes)).id;
+  let [present, most] = [0, 0];
+  rig.model.onStep = async (step) => {
+    if (step !== 'collect') return;
+    most = Math.max(most, ++present);
+    await rig.rig.quiet();
+    present--;
+  };
+  expect((await rig.status(plan)).members.map(({ error }) => error)).toEqual(boxes.map(() => null));
+  expect(most).toBe(8);
+});
+
+test('C19: conflicts without a number are counted, and as many are told as anybody reads', async () => {
+  const many = Object.fromEntries(
+    Array.from({ length: workspaceLimits.conflicts + 200 }, (_, at) => [`f${at}`, 'mine']),
+  );
+  const other = await rig.sandbox(one);
+  rig.write(first, one, many);
+  rig.write(other, one, Object.fromEntries(Object.keys(many).map((path) => [path, 'theirs'])));
+  const plan = (await rig.create('p', [first, other])).id;
+  const { state, error, members } = await rig.commit(plan);
+  expect(state).toBe('conflict');
+  expect(error!.details).toMatchObject({ count: workspaceLimits.conflicts + 200 });
+  expect(error!.details['conflicts']).toHaveLength(workspaceLimits.conflicts);
+  expect(members[1]!.targets[0]!.conflicts).toHaveLength(workspaceLimits.conflicts);
 });

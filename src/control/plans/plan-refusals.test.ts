@@ -282,8 +282,12 @@ test('C57: C59: a restore that was begun goes forward: a node that is away does 
   await rig.rig.restart();
   const { waiting } = await rig.byTheClock(rig.recover());
   const named = waiting.flatMap(({ failures }) => failures.map(({ sandboxId, code }) => [sandboxId, code]));
-  expect((await rig.get(plan)).state.kind, 'one may have its files already').toBe('restoring');
+  expect((await rig.get(plan)).state, 'one may have its files already').toMatchObject({
+    ...{ kind: 'restoring', failures: named.map(([sandboxId, code]) => ({ sandboxId, code })) },
+  });
   expect(named.length).toBeGreaterThan(0);
+  await rig.byTheClock(rig.recover());
+  expect(await rig.rig.events('plan.restore_delayed'), 'told once').toHaveLength(1);
   expect(new Set(named.map(([, code]) => code))).toEqual(new Set(['node_unavailable']));
   rig.rig.node.isAway = false;
   expect((await rig.byTheClock(rig.recover())).waiting).toEqual([]);

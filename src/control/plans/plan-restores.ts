@@ -21,6 +21,7 @@ import { findEvent } from '../find-event.ts';
 import type { Mutations, Operation } from '../mutations.ts';
 import { pause } from '../pause.ts';
 import type { SandboxRestores } from '../sandbox-restores.ts';
+import { missingMembers } from './missing-members.ts';
 import type { PlanHold, PlanLeases } from './plan-leases.ts';
 import { checkBegunOn, membersOf, type PlanRecords, planNotFound } from './plan-records.ts';
 import type { PlanRuns } from './plan-runs.ts';
@@ -147,7 +148,8 @@ export class PlanRestores {
       });
     } catch (error) {
       // Whoever took it over cannot know that nothing was changed: one that has its files may not have been noted.
-      if (how.isFirst && !isBegun && isPlatformError(error)) await this.#refuse(plan, error);
+      if (!isBegun && isPlatformError(error))
+        await (how.isFirst ? this.#refuse(plan, error) : this.#delay(plan, error));
       throw error;
     }
     await this.#context.faults.hit('after-plan-restored');
@@ -195,6 +197,21 @@ export class PlanRestores {
   async #note(plan: PlanRecord, sandboxId: SandboxId): Promise<void> {
     const event = { kind: 'memberRestored', sandboxId } as const;
     const tell = { kind: 'plan.member_restored', data: { sandboxId } };
+    await this.#parts.plans.change(plan.id, { event, fence: plan.fence, tell }, async () => {});
+  }
+
+  /** The members could not be had: whom it waits for is in the state, once. */
+  async #delay(plan: PlanRecord, error: PlatformError): Promise<void> {
+    const { state } = plan;
+    if (state.kind !== 'restoring') return;
+    const unnamed = { ...plan, state: { ...state, failures: [] } };
+    const failures = await this.#context.store.read((tables) => missingMembers(this.#context, tables, unnamed));
+    if (failures.length === 0 || JSON.stringify(failures) === JSON.stringify(state.failures)) return;
+    const tell = {
+      kind: 'plan.restore_delayed',
+      data: { checkpointId: state.checkpointId, failures, why: error.message },
+    };
+    const event = { kind: 'restoreDelayed', failures } as const;
     await this.#parts.plans.change(plan.id, { event, fence: plan.fence, tell }, async () => {});
   }
 

@@ -1,12 +1,13 @@
 /** What callers are told of a commit, made from what is known when they are told. Pure. */
-import type {
-  CommitAuthor,
-  KeyId,
-  PlanCommitId,
-  PlanCommitView,
-  PlanId,
-  SandboxId,
-  WorkspaceId,
+import {
+  type CommitAuthor,
+  type KeyId,
+  type PlanCommitId,
+  type PlanCommitView,
+  type PlanId,
+  type SandboxId,
+  type WorkspaceId,
+  workspaceLimits,
 } from '../../protocol/index.ts';
 import type { PlanCommitRecord, WorkspaceRecord, WorkspaceVersionRecord } from '../../store/index.ts';
 import type { Combined, Contribution } from '../workspaces/workspace-changes.ts';
@@ -189,6 +190,7 @@ function conflictsOf(
   if (combined?.kind !== 'conflicts') return [];
   return combined.conflicts
     .filter((conflict) => conflict.sandboxId === sandboxId)
+    .slice(0, workspaceLimits.conflicts)
     .map(({ path, kind, base, ours, theirs, withSandboxId }) => ({
       ...{ path, kind, withSandboxId },
       ...{ base: base && { ...base }, ours: ours && { ...ours }, theirs: theirs && { ...theirs } },

@@ -1,4 +1,5 @@
 /** What callers see of plans. */
+import { AtMost } from '../../base/index.ts';
 import {
   isPlatformError,
   type PlanId,
@@ -12,8 +13,9 @@ import type { PlanRecord, Readers } from '../../store/index.ts';
 import type { Caller } from '../caller.ts';
 import type { ControlContext } from '../context.ts';
 import { parseCursor, writeCursor } from '../cursors.ts';
+import { lookHolds } from '../workspaces/sandbox-changes.ts';
 import { getPlan, type Member, membersOf, workspacesOf } from './plan-records.ts';
-import type { PlanWork } from './plan-work.ts';
+import { collectedAtOnce, type PlanWork } from './plan-work.ts';
 
 export class PlanViews {
   readonly #context: ControlContext;
@@ -52,22 +54,22 @@ export class PlanViews {
       const names = await workspacesOf(tables, members);
       return { view: await planViewOf(tables, record), members, names };
     });
-    const looked = await Promise.all(
-      members.map(async (member) => {
-        const { sandboxId } = member;
-        try {
-          const changes = await this.#changesOf(caller, view.id, member, signal);
-          const shown = changes.map(({ attachment: { workspaceId }, counts: { files, insertions, deletions } }) => ({
-            ...{ workspaceId, workspace: names.get(workspaceId)?.name ?? workspaceId },
-            ...{ files, insertions, deletions },
-          }));
-          return { sandboxId, changes: shown, error: null };
-        } catch (error) {
-          if (!isPlatformError(error)) throw error;
-          return { sandboxId, changes: [], error: { code: error.code, message: error.message } };
-        }
-      }),
-    );
+    const look = async (member: Member) => {
+      const { sandboxId } = member;
+      try {
+        const changes = await this.#changesOf(caller, view.id, member, signal);
+        const shown = changes.map(({ attachment: { workspaceId }, counts: { files, insertions, deletions } }) => ({
+          ...{ workspaceId, workspace: names.get(workspaceId)?.name ?? workspaceId },
+          ...{ files, insertions, deletions },
+        }));
+        return { sandboxId, changes: shown, error: null };
+      } catch (error) {
+        if (!isPlatformError(error)) throw error;
+        return { sandboxId, changes: [], error: { code: error.code, message: error.message } };
+      }
+    };
+    const few = new AtMost(collectedAtOnce);
+    const looked = await Promise.all(members.map((member) => few.run(() => look(member))));
     const changed = looked.flatMap(({ changes }) => changes).filter(({ files }) => files > 0);
     const files = changed.reduce((total, one) => total + one.files, 0);
     return { plan: view, members: looked, files, commits: changed.length };
@@ -76,7 +78,7 @@ export class PlanViews {
   async #changesOf(caller: Caller, planId: PlanId, member: Member, signal: AbortSignal) {
     const { sandboxId, sandbox, attachments } = member;
     if (sandbox === undefined || attachments.length === 0) return [];
-    const hold = `look/${planId}/${sandboxId}`;
+    const hold = `${lookHolds}${planId}/${sandboxId}`;
     try {
       const leaseToken = sandbox.leaseHeld ? sandbox.leaseToken : null;
       const request = { teamId: caller.teamId, sandboxId, leaseToken, createdBy: caller.keyId, hold };

@@ -13,6 +13,9 @@ import type {
 import type { SandboxRecord } from '../../store/index.ts';
 import type { WorkspaceChanges } from '../workspaces/workspace-changes.ts';
 
+/** Members whose files are read at a time: each takes a hidden sandbox. */
+export const collectedAtOnce = 8;
+
 export type PlanCheck = BodyOf<typeof routes.commitPlan>['checks'][number];
 export type CheckOutcome = PlanCommitView['checks'][number];
 

@@ -244,6 +244,9 @@ export class SandboxChanges implements WorkspaceChanges {
   }
 }
 
+/** Names under which what is only looked at is held, until whoever looks has looked. */
+export const lookHolds = 'look/';
+
 export function versionHold(number: number): string {
   return `version/${number}`;
 }

@@ -6,7 +6,7 @@ import { isPlatformError, type WorkspaceId } from '../../protocol/index.ts';
 import type { WorkspaceRecord } from '../../store/index.ts';
 import type { ControlContext } from '../context.ts';
 import type { AttachCache } from './attach-cache.ts';
-import { type SandboxChanges, versionHold } from './sandbox-changes.ts';
+import { lookHolds, type SandboxChanges, versionHold } from './sandbox-changes.ts';
 import type { WorkspaceDirectory } from './workspace-directory.ts';
 import type { Workspaces } from './workspaces.ts';
 
@@ -76,7 +76,9 @@ export class WorkspaceRecovery {
     this.#compared.add(workspaceId);
   }
 
+  /** What looks held is named by no operation, and nobody who still looks needs it: objects are kept for a while without. */
   #isLeftOver(name: string): boolean {
+    if (name.startsWith(lookHolds)) return true;
     const hold = /^operation\/opr[a-z0-9]{20}(?=\/|$)/.exec(name)?.[0];
     return hold !== undefined && !this.#parts.changes.isClaimed(hold);
   }

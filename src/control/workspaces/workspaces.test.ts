@@ -7,7 +7,7 @@ import { moveHead } from '../../../test/support/move-head.ts';
 import { attachmentRecord, workspaceRecord } from '../../../test/support/records.ts';
 import { page, signal, workspaceCalls } from '../../../test/support/workspace-calls.ts';
 import { tarOf, textIn } from '../../../test/support/workspace-content.ts';
-import { type Conditions, type NodeWorkspaces, PlatformError, workspaceLimits } from '../../protocol/index.ts';
+import { type Conditions, type NodeWorkspaces, newId, PlatformError, workspaceLimits } from '../../protocol/index.ts';
 
 let rig: ControlRig;
 beforeEach(async () => {
@@ -220,6 +220,15 @@ test('C29: a crash around publishing keeps what a version is made of, and lets t
     expect(await bring(name, { 'x.txt': point }, key), point).toMatchObject({ number: 2 });
     expect(await head(name), point).toBe(2);
   }
+});
+
+test('C29: what a look at a plan held when the server died is let go, and what a commit holds is not', async () => {
+  const { id: workspaceId, head: newest } = await make();
+  const [plan, box] = [newId('plan'), newId('sandbox')];
+  const names = [`look/${plan}/${box}/tree/${box}`, `plan/${plan}/${newId('planCommit')}/tree/${box}`] as const;
+  for (const name of names) await rig.node.workspaces.hold({ workspaceId, name, object: newest!.commit });
+  await rig.restart();
+  await expect.poll(() => holdsOf(), { timeout: 10_000 }).toEqual([names[1], 'version/1']);
 });
 
 test('a deletion that a crash cut off is finished, and nothing of it is left', async () => {

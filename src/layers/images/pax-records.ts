@@ -3,6 +3,7 @@
  * are byte strings. What changes how the stream is read and is not understood here is refused by name; what only describes is passed over.
  */
 import { refuseImage } from './image-limits.ts';
+import { readable } from './layer-names.ts';
 
 export interface PaxTime {
   readonly seconds: number;
@@ -35,7 +36,7 @@ export function parsePax(bytes: Buffer): PaxValues {
 export function checkGlobalPax(bytes: Buffer): void {
   for (const [key] of recordsOf(bytes)) {
     if (key !== 'comment')
-      refuseImage(`A tar of the image has a global pax header with "${key}", which is not supported.`);
+      refuseImage(`A tar of the image has a global pax header with "${readable(key)}", which is not supported.`);
   }
 }
 

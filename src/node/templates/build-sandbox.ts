@@ -19,6 +19,7 @@ import type { NodePaths } from '../node-paths.ts';
 import { makeSandboxDirectory } from '../sandbox-files.ts';
 import type { LifeRecord, SandboxLives } from '../sandbox-lives.ts';
 import { prepareNames, writeNames } from '../sandbox-names.ts';
+import { SharedPlaces } from '../shared-places.ts';
 
 /** Of one step: what it may use of the machine. */
 const limits = { memoryBytes: 4 * 1024 ** 3, cpuMillis: 4_000, processes: 2_000, diskBytes: null } as const;
@@ -64,7 +65,7 @@ export class BuildSandbox {
   static async make(parts: BuildSandboxParts): Promise<BuildSandbox> {
     const sandbox = new BuildSandbox(parts);
     try {
-      await makeSandboxDirectory(sandbox.directory);
+      await makeSandboxDirectory(sandbox.directory, new SharedPlaces(undefined));
       await mkdir(sandbox.tree, { mode: 0o755 });
       await prepareNames(sandbox.directory);
       return sandbox;

@@ -9,6 +9,8 @@ import type { EnvdSandbox } from '../envd-handler.ts';
 import { EnvdError } from './envd-error.ts';
 
 const accountsMaxBytes = 1024 * 1024;
+/** Of users, and of groups. Files with more have short lines and nothing else to offer: the rest is not known. */
+const accountsMax = 4_096;
 /** How long what was read is believed, unless a name is missing in it. */
 const keptMs = 2_000;
 const sandboxesMax = 1_000;
@@ -66,8 +68,16 @@ export class Accounts {
     const known = { readAtMs: performance.now(), users: usersIn(passwd), groups: groupsIn(group) };
     this.#known.delete(sandboxId);
     this.#known.set(sandboxId, known);
-    if (this.#known.size > sandboxesMax) this.#known.delete(this.#known.keys().next().value!);
+    this.#forgetOld();
     return known;
+  }
+
+  /** The oldest first: what is not believed any more is not kept either. */
+  #forgetOld(): void {
+    for (const [sandboxId, { readAtMs }] of this.#known) {
+      if (this.#known.size <= sandboxesMax && performance.now() - readAtMs < keptMs) return;
+      this.#known.delete(sandboxId);
+    }
   }
 
   /** Empty where there is no such file, or none that can be read. */
@@ -96,7 +106,7 @@ export function placeOf(path: string, user: Account): string {
 }
 
 function usersIn(passwd: string): Account[] {
-  return passwd.split('\n').flatMap((line) => {
+  return linesOf(passwd).flatMap((line) => {
     const [name = '', , uid = '', gid = '', , home = ''] = line.split(':');
     if (name === '' || !/^\d{1,5}$/.test(uid) || !/^\d{1,5}$/.test(gid)) return [];
     return [{ name, uid: Number(uid), gid: Number(gid), home: home.startsWith('/') ? home : '/' }];
@@ -104,8 +114,12 @@ function usersIn(passwd: string): Account[] {
 }
 
 function groupsIn(group: string) {
-  return group.split('\n').flatMap((line) => {
+  return linesOf(group).flatMap((line) => {
     const [name = '', , gid = ''] = line.split(':');
     return name !== '' && /^\d{1,5}$/.test(gid) ? [{ name, gid: Number(gid) }] : [];
   });
+}
+
+function linesOf(text: string): string[] {
+  return text.split('\n', accountsMax);
 }

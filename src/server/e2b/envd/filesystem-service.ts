@@ -121,6 +121,8 @@ export class FilesystemService {
       const query = { path, depth, limit: pageSize, ...(cursor !== undefined && { cursor }) };
       const page = await files.list(call.caller, call.sandboxId, {}, query);
       for (let at = 0; at < page.items.length; at += looksAtOnce) {
+        // Each entry is several questions to the sandbox: nobody asks them for a caller who has left.
+        call.signal.throwIfAborted();
         const some = page.items.slice(at, at + looksAtOnce);
         found.push(...(await Promise.all(some.map((view) => entries.of(call, view)))));
       }
