@@ -95,9 +95,11 @@ export function nodeSessionsContract(open: () => Promise<NodeUnderTest>): void {
     const own = await node.createSandbox(createOrder());
     const there = { sandboxId: own.mark.sandboxId, generation: own.generation };
     const session = (await node.createSession(sessionOrder({ ...there }))).sessionId;
-    const hold = 'while [ ! -e /tmp/go ]; do sleep 0.02; done';
+    const hold = 'touch /tmp/begun; while [ ! -e /tmp/go ]; do sleep 0.02; done';
     const first = node.execInSession(runOrder(session, hold, there));
-    await expect.poll(() => node.getSession({ ...there, session }), patience).toMatchObject({ current: {} });
+    // It runs: a lease that comes between its turn and its start would refuse it too.
+    await expect.poll(() => exists('/tmp/begun', there), patience).toBe(true);
+    expect(await node.getSession({ ...there, session })).toMatchObject({ current: {} });
     const late = node.execInSession(runOrder(session, 'touch /tmp/late', there));
     await expect.poll(() => node.getSession({ ...there, session }), patience).toMatchObject({ queued: 1 });
     const refused = expect(late).rejects.toMatchObject({ code: 'lease_held' });
@@ -145,9 +147,9 @@ export function nodeSessionsContract(open: () => Promise<NodeUnderTest>): void {
     expect((await node.waitProcess(wait, over)).exit).toMatchObject({ signal: 'SIGKILL' });
   });
 
-  async function exists(path: string): Promise<boolean> {
+  async function exists(path: string, where = life()): Promise<boolean> {
     const action = { kind: 'stat', path, followLinks: true } as const;
-    return await node.fileAction({ ...life(), user: null, leaseToken: null, action }).then(
+    return await node.fileAction({ ...where, user: null, leaseToken: null, action }).then(
       () => true,
       () => false,
     );
