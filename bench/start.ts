@@ -12,7 +12,7 @@ import { Worker } from './worker.ts';
 const requestsAtOnce = 16;
 
 export async function startPlatform(scope: Scope, options: PlatformOptions = {}): Promise<Platform> {
-  const platform = await Platform.start(options);
+  const platform = await Platform.start({ ...options, unwatched: true });
   scope.stack.defer(() => platform.close());
   return platform;
 }

@@ -10,7 +10,7 @@
  * every start. Node compares it with the sources and does without where it cannot be written.
  */
 import { spawn } from 'node:child_process';
-import { existsSync, readFileSync } from 'node:fs';
+import { existsSync, mkdirSync, readFileSync } from 'node:fs';
 import nodeModule, { createRequire } from 'node:module';
 import { constants, homedir } from 'node:os';
 import { dirname, join } from 'node:path';
@@ -36,10 +36,15 @@ function keepCompiled() {
   const base = process.env['XDG_CACHE_HOME'];
   try {
     // A relative one is to be ignored, says the specification.
-    const caches = base?.startsWith('/') ? base : join(homedir(), '.cache');
-    nodeModule.enableCompileCache(join(caches, 'atoll', 'compiled'));
+    let directory = base?.startsWith('/') ? base : join(homedir(), '.cache');
+    // One after another: Node, asked for all of them, tries for ever where the first cannot be made (below /proc).
+    for (const name of ['', 'atoll', 'compiled']) {
+      directory = join(directory, name);
+      if (!existsSync(directory)) mkdirSync(directory, { mode: 0o700 });
+    }
+    nodeModule.enableCompileCache(directory);
   } catch {
-    // Somebody without a home starts as everybody does the first time.
+    // Somebody without a home of their own starts as everybody does the first time.
   }
 }
 

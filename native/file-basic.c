@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <unistd.h>
 
+#define COPIED (32u << 10) /* of each frame: it goes out together with its head, so that nobody is woken for that alone */
 #define UNSIZED_MAX (64u << 20) /* how much of a file without a size (procfs) is read */
 
 void serve_stat(const struct request *request)
@@ -23,12 +24,15 @@ void serve_stat(const struct request *request)
 	answer_stat(request->number, &info, NULL, S_ISLNK(info.st_mode) ? link_target(AT_FDCWD, path) : NULL);
 }
 
-static void send_file(const struct request *request, int file, const char *path, uint64_t offset, uint64_t left)
+/* `sized`: there are so many bytes, so a frame can be announced before it is read. */
+static void send_file(const struct request *request, int file, const char *path, uint64_t offset, uint64_t left, bool sized)
 {
 	while (left > 0) {
 		size_t most = left < DATA_MAX ? (size_t)left : DATA_MAX;
+		size_t first = most < COPIED ? most : COPIED;
+		/* All of the frame: its length is checked before what follows it is known. */
 		uint8_t *room = data_room(most);
-		ssize_t count = pread(file, room, most, (off_t)offset);
+		ssize_t count = pread(file, room, first, (off_t)offset);
 		if (count < 0 && errno == EINTR)
 			continue;
 		if (count < 0) {
@@ -37,7 +41,12 @@ static void send_file(const struct request *request, int file, const char *path,
 		}
 		if (count == 0)
 			break;
-		data_send(request->number, (size_t)count);
+		if ((size_t)count == first && most > first && sized) {
+			data_send_file(request->number, first, file, offset + first, most - first);
+			count = (ssize_t)most;
+		} else {
+			data_send(request->number, (size_t)count);
+		}
 		offset += (uint64_t)count;
 		left -= (uint64_t)count;
 	}
@@ -60,7 +69,7 @@ void serve_read(const struct request *request)
 	uint64_t end = info.st_size > 0 ? (uint64_t)info.st_size : UNSIZED_MAX;
 	uint64_t left = offset < end ? end - offset : 0;
 	answer_stat(request->number, &info, NULL, NULL);
-	send_file(request, file, path, offset, length < left ? length : left);
+	send_file(request, file, path, offset, length < left ? length : left, info.st_size > 0);
 	close(file);
 }
 

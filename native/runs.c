@@ -20,7 +20,6 @@
 enum { RUN = 40, STARTED = 41, EXITED = 45, TREE_ENDED = 46, STDIN_END = 48, SIGNAL_RUN = 49, SESSION_ENDED = 50 };
 
 #define WORKER_END_MS 5000
-#define START_DELAY_MS 2
 
 static struct run *touched;
 
@@ -104,7 +103,6 @@ static void deliver_pending(struct run *run)
 
 void run_tell_started(struct run *run)
 {
-	run->start_owed = false;
 	if (run->connection == NULL)
 		return;
 	struct frame frame = frame_begin(&run->connection->out, STARTED);
@@ -144,14 +142,10 @@ void run_launched(struct run *run)
 		if ((run->pending_leader | run->pending_tree) != 0)
 			deliver_pending(run);
 	} else {
-		if (run->in_session)
-			run->record->pid = run->session->record->pid;
-		else if (!run->reaped)
+		if (!run->in_session && !run->reaped)
 			run->record->pid = atomic_load(runs_pid_of(run->slot));
-		/* A session has started when its shell says so, and most texts in one end before anybody could use the word. */
-		if (run->in_session)
-			run->start_owed = true, run->start_due = boot_ms() + START_DELAY_MS, loop_alarm(run->start_due);
-		else if (run->shell == NULL)
+		/* A session has started when its shell says so. */
+		if (run->shell == NULL)
 			run_tell_started(run);
 		if ((run->pending_leader | run->pending_tree) != 0)
 			deliver_pending(run);
@@ -215,6 +209,13 @@ static uint8_t why_ended(const struct run *run)
 	return BY_ITSELF;
 }
 
+/* Subscribers hear of every end but those that the run's own connection, which is all that waits for them, tells. */
+static void announce(const struct run *run)
+{
+	if (run->connection == NULL || run->journal != NULL || run->shell != NULL)
+		connections_announce(run->record);
+}
+
 static void send_exited(struct run *run)
 {
 	run->exit_sent = true;
@@ -232,12 +233,15 @@ static void send_exited(struct run *run)
 		frame_end(&frame);
 		connection_touch(run->connection);
 	}
-	connections_announce(run->record);
+	announce(run);
 }
 
 static void announce_tree(struct run *run)
 {
 	struct connection *connection = run->connection;
+	run->tree_announced = true;
+	run->record->state = ALL_ENDED;
+	announce(run);
 	if (connection != NULL) {
 		struct frame frame = frame_begin(&connection->out, TREE_ENDED);
 		frame_end(&frame);
@@ -247,9 +251,6 @@ static void announce_tree(struct run *run)
 		else
 			connection->run = NULL, run->connection = NULL, connection_touch(connection);
 	}
-	run->tree_announced = true;
-	run->record->state = ALL_ENDED;
-	connections_announce(run->record);
 }
 
 static void finish(struct run *run)
@@ -280,8 +281,11 @@ static void look_at_tree(struct run *run)
 /* Does whatever has become possible. Frees the run at its end. */
 static void progress(struct run *run)
 {
-	if (run->launching)
+	if (run->launching) {
+		if (run->in_session)
+			streams_await(run);
 		return;
+	}
 	if (run->reaped || run->failure.code != 0)
 		look_at_tree(run);
 	if (run->shell != NULL && !session_settle(run))
@@ -307,8 +311,6 @@ static void progress(struct run *run)
 		if (run->shell != NULL)
 			session_over(run);
 	}
-	if (run->start_owed && (run->noted || run->output.readable || run->errors.readable || boot_ms() >= run->start_due))
-		run_tell_started(run);
 	if (run->journal != NULL)
 		journal_settle(run->journal, boot_ms());
 	streams_pump(run);
@@ -453,8 +455,6 @@ void runs_alarm(void)
 		}
 		commands_alarm(run->timeout_at);
 		commands_alarm(run->kill_at);
-		if (run->start_owed)
-			loop_alarm(run->start_due);
 		session_alarm(run, now);
 		run_touch(run);
 	}

@@ -55,8 +55,6 @@ struct run {
 	struct birth *birth, *buried; /* being forked from a session; buried: over, freed with the run */
 	bool in_session;       /* a text in the shell of a session: no process, no group of its own */
 	bool died_with_session; /* ended by the end of the shell, not by an answer of it */
-	bool start_owed;       /* STARTED has yet to be sent, with the first other frame or at start_due */
-	uint64_t start_due;
 	bool launching, reaped, noted, exit_sent, tree_empty, timed_out, touched;
 	bool exit_recorded, tree_recorded, tree_announced; /* with a journal: its records are written or pending */
 	uint64_t pending_leader, pending_tree; /* signals for a command that is still to be forked, as bits */

@@ -35,9 +35,8 @@ struct session_order {
 enum answer_kind {
 	ANSWER_READY = 1, /* loaded; the first message, with serial 0 */
 	ANSWER_MISSING,   /* instead of READY: the bash lacks the symbol in `text` */
-	ANSWER_BEGUN,     /* EXECUTE: the text runs */
 	ANSWER_DONE,      /* `value`: the exit status; FORK: the process exists; KEEP: it is set */
-	ANSWER_NOT_RUN,   /* instead of BEGUN or DONE: `value` is a code of PROTOCOL.md, `error` an errno */
+	ANSWER_NOT_RUN,   /* instead of DONE, and before the text is begun: `value` is a code of PROTOCOL.md, `error` an errno */
 };
 
 struct session_answer {

@@ -3,12 +3,15 @@
 
 #include "groups.h"
 #include "pace.h"
+#include "streams.h"
 
 #include <errno.h>
+#include <linux/sockios.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -54,7 +57,7 @@ static bool take_done(struct shell *shell, uint32_t value)
 		shell->due = 0;
 		return true;
 	}
-	if (run == NULL || (run->birth == NULL && run->launching != ((run->flags & RUN_KEEP_VARIABLES) != 0)))
+	if (run == NULL || (run->birth == NULL && !run->in_session))
 		return false;
 	/* What was killed for its time is not saved by an answer that crossed with it. */
 	if (run->timed_out)
@@ -100,15 +103,20 @@ static bool take_answer(struct shell *shell, struct session_answer *answer)
 		answer->text[sizeof(answer->text) - 1] = 0;
 		shell->complaint_length = (size_t)snprintf(shell->complaint, sizeof(shell->complaint), "it lacks %s", answer->text);
 		return !shell->ready;
-	case ANSWER_BEGUN:
-		if (shell->current == NULL || !shell->current->launching || !shell->current->in_session || (shell->current->flags & RUN_KEEP_VARIABLES) != 0)
-			return false;
-		run_launched(shell->current);
-		return true;
 	case ANSWER_DONE: return take_done(shell, answer->value);
 	case ANSWER_NOT_RUN: return take_not_run(shell, answer);
 	default: return false;
 	}
+}
+
+/*
+ * Nothing tells that a text begins, because a word for it would wake init once more for each. What it writes shows it; and when the shell has
+ * ended, that it has taken the order: then the text may have run, and counts as begun.
+ */
+static bool was_begun(const struct shell *shell, bool taken)
+{
+	const struct run *run = shell->current;
+	return taken && run != NULL && run->launching && run->in_session && (run->flags & RUN_KEEP_VARIABLES) == 0;
 }
 
 static void line_ready(struct source *source, uint32_t events)
@@ -122,8 +130,10 @@ static void line_ready(struct source *source, uint32_t events)
 	if (count <= 0) {
 		/* `exec`: the text that runs goes on in another program, and its end is the end of the session. */
 		source_close(source);
-		/* Who lets go of the line before it has begun what it was told to do will never begin it. */
-		if (shell->current != NULL && shell->current->launching)
+		/* A line that is closed over an order that nobody has read fails (ECONNRESET); one whose order was taken just ends. */
+		if (was_begun(shell, count == 0))
+			run_launched(shell->current);
+		else if (shell->current != NULL && shell->current->launching)
 			session_break(shell->run);
 	} else if (count != (ssize_t)sizeof(answer) || !take_answer(shell, &answer)) {
 		session_break(shell->run);
@@ -195,14 +205,19 @@ void session_order(struct run *run)
 		commands_alarm(shell->due);
 	}
 	run->session->oom_kills = runs_oom_kills();
+	if (run->in_session)
+		run->record->pid = run->session->record->pid;
 	errno = ENOMEM;
 	bool sent = (!in_file || file >= 0) && send_order(run, shell->line.fd, in_file, file);
 	int error = errno;
 	if (file >= 0)
 		close(file);
 	close_passed(&run->launch);
-	if (sent)
+	if (sent) {
+		if (run->in_session)
+			streams_await(run);
 		return;
+	}
 	/* A shell that leaves an order unread is beyond use; what the kernel lacks is not its fault. */
 	if (error == EAGAIN)
 		session_break(run->session);
@@ -273,6 +288,10 @@ void session_over(struct run *run)
 	/* What the shell said before its end counts. */
 	for (int i = 0; i < LAST_WORDS_MAX && shell->line.fd >= 0; i++)
 		line_ready(&shell->line, 0);
+	/* What was forked by the shell may have its end of the line still: an order that is not in it was taken. */
+	int unread = 0;
+	if (shell->line.fd >= 0 && was_begun(shell, ioctl(shell->line.fd, SIOCOUTQ, &unread) == 0 && unread == 0))
+		run_launched(shell->current);
 	source_close(&shell->line);
 	group_signal(run->slot, SIGKILL);
 	struct run *current = shell->current;

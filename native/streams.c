@@ -20,7 +20,14 @@ static uint8_t sink[JOURNAL_HEADER + CHUNK];
 static void output_ready(struct source *source, uint32_t events)
 {
 	struct stream *stream = (struct stream *)source;
-	(void)events;
+	if (stream->run->launching) {
+		/* A pipe that ends without a byte says nothing: the shell gives it back also when it does not run the text. */
+		if ((events & EPOLLIN) == 0) {
+			source_unwatch(source);
+			return;
+		}
+		run_launched(stream->run);
+	}
 	stream->readable = true;
 	run_touch(stream->run);
 }
@@ -56,6 +63,14 @@ static void note(struct stream *stream, bool terminal)
 		stream->owed = TERMINAL_OWED;
 	else
 		stream->owed = ioctl(stream->source.fd, FIONREAD, &waiting) < 0 || waiting < 0 ? 0 : (size_t)waiting;
+}
+
+void streams_await(struct run *run)
+{
+	struct source *const sources[] = { &run->output.source, &run->errors.source };
+	for (size_t i = 0; i < sizeof(sources) / sizeof(sources[0]); i++)
+		if (sources[i]->fd >= 0 && !source_watch(sources[i], EPOLLIN))
+			loop_alarm(boot_ms() + 100);
 }
 
 void streams_note_end(struct run *run)

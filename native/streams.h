@@ -11,6 +11,8 @@
 
 /* Takes the read ends (for a terminal the one descriptor as output) and the write end of input, or -1. */
 void streams_open(struct run *run, int output, int errors, int input);
+/* Watches the pipes of a text that is launching: bytes in them say that it has begun. */
+void streams_await(struct run *run);
 /* The leader is gone: what is in the pipes now goes out before EXITED. */
 void streams_note_end(struct run *run);
 /* Moves what can be moved, and watches or closes what is left. */

@@ -10,8 +10,10 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <sys/sendfile.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -139,6 +141,42 @@ void data_send(uint32_t number, size_t length)
 		answers_flush();
 }
 
+/* What the file system cannot pass on is copied after all. */
+static void copy_file(int file, uint64_t offset, size_t left)
+{
+	while (left > 0) {
+		ssize_t count = pread(file, out, left < OUT_SIZE ? left : OUT_SIZE, (off_t)offset);
+		if (count < 0 && errno == EINTR)
+			continue;
+		if (count <= 0)
+			worker_end();
+		out_end = (size_t)count;
+		answers_flush();
+		offset += (uint64_t)count;
+		left -= (size_t)count;
+	}
+}
+
+void data_send_file(uint32_t number, size_t length, int file, uint64_t offset, size_t more)
+{
+	begin_answer(DATA, number, length + more);
+	out_end -= more;
+	answers_flush();
+	off_t at = (off_t)offset;
+	while (more > 0) {
+		ssize_t count = sendfile(WORKER_CONNECTION, file, &at, more);
+		if (count < 0 && errno == EINTR)
+			continue;
+		if (count < 0 && (errno == EINVAL || errno == ENOSYS)) {
+			copy_file(file, (uint64_t)at, more);
+			return;
+		}
+		if (count <= 0)
+			worker_end();
+		more -= (size_t)count;
+	}
+}
+
 /* Reads on: there is room, because no frame is larger than the buffer and a partial one is moved to its front. */
 static void read_more(void)
 {
@@ -239,6 +277,8 @@ _Noreturn void worker_main(const uint8_t *early, size_t count)
 	if (flags < 0 || fcntl(WORKER_CONNECTION, F_SETFL, flags & ~O_NONBLOCK) < 0 || count > IN_SIZE)
 		_exit(1);
 	prctl(PR_SET_NAME, "atoll-files");
+	/* sendfile has no flag for it. */
+	signal(SIGPIPE, SIG_IGN);
 	if (count > 0)
 		memcpy(in, early, count);
 	in_end = count;

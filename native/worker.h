@@ -49,6 +49,11 @@ void answer_change(uint32_t number, uint8_t what, uint32_t cookie, const char *p
 /* Room for the payload of a DATA frame of at most `most` bytes; sent with what it turned out to be. */
 uint8_t *data_room(size_t most);
 void data_send(uint32_t number, size_t length);
+/*
+ * The same, with `more` bytes of a file from `offset` on behind them in the frame, which the kernel passes on without a copy. It is announced before
+ * it is read: a file that has less by then ends the worker.
+ */
+void data_send_file(uint32_t number, size_t length, int file, uint64_t offset, size_t more);
 void answers_flush(void);
 
 /* The next bytes of DATA of the request that is being served: 1, 0 at its DONE, -1 when the client gave up. */

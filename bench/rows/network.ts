@@ -57,7 +57,7 @@ async function makeOne(platform: Platform, mode: 'full' | 'none') {
 async function startInWorld(scope: Scope): Promise<Platform> {
   const world = await TestWorld.open();
   scope.stack.defer(() => world.close());
-  const platform = await Platform.start({ world });
+  const platform = await Platform.start({ world, unwatched: true });
   scope.stack.defer(() => platform.close());
   return platform;
 }

@@ -113,7 +113,6 @@ static void execute(const struct order *order)
 		session_say(ANSWER_NOT_RUN, trouble.code, trouble.error);
 		return;
 	}
-	session_say(ANSWER_BEGUN, 0, 0);
 	executing = true;
 	finish(shell_execute(order->text, EVALUATE_AS_SCRIPT));
 }

@@ -15,7 +15,7 @@ import {
 } from '../base/index.ts';
 import { Control, defaultControlSettings, NodeDirectory } from '../control/index.ts';
 import { NodeClient, SandboxNode, type SandboxNodeOptions, type StorageChoice } from '../node/index.ts';
-import { isPlatformError, type NodeApi, type NodeId, newId, systemRandom } from '../protocol/index.ts';
+import { isPlatformError, type NodeApi, type NodeId, newId, RandomPool } from '../protocol/index.ts';
 import { createHttpServer, type HttpServerOptions, parsePreviewDomain } from '../server/index.ts';
 import { openSqliteStore, type Store, StoreOpenError } from '../store/index.ts';
 import { Closing } from './closing.ts';
@@ -95,7 +95,7 @@ async function open(options: ServeOptions, closing: Closing): Promise<RunningSer
     timers: systemTimers,
     logger,
     faults,
-    random: systemRandom,
+    random: new RandomPool().fill,
     settings: { ...defaultControlSettings, ...settingsFromEnvironment() },
     secret,
     serverRun: newId('request'),

@@ -51,6 +51,7 @@ export {
 export { redact } from './redact.ts';
 export { characterStart, safeStart } from './safe-start.ts';
 export { type FaultAction, type Gate, parseFaults, ScriptedFaults } from './scripted-faults.ts';
+export { type Pieces, sendPieces } from './send-pieces.ts';
 export { SharedLock } from './shared-lock.ts';
 export { SmallFiles } from './small-files.ts';
 export { through } from './through.ts';

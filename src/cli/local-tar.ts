@@ -4,6 +4,7 @@
  */
 import { type ChildProcess, spawn } from 'node:child_process';
 import { once } from 'node:events';
+import type { Writable } from 'node:stream';
 import { CliError } from './cli-error.ts';
 import { exitCodes } from './exit-codes.ts';
 
@@ -22,7 +23,6 @@ async function* packed(words: readonly string[]): AsyncGenerator<Uint8Array, voi
     await ended;
   } finally {
     tar.kill();
-    ended.catch(() => {});
   }
 }
 
@@ -41,17 +41,35 @@ export async function unpackDirectory(directory: string, chunks: AsyncIterable<U
   try {
     for await (const chunk of chunks) {
       if (tar.stdin.destroyed) break;
-      if (!tar.stdin.write(chunk)) await Promise.race([once(tar.stdin, 'drain'), once(tar.stdin, 'close')]);
+      if (!tar.stdin.write(chunk)) await roomIn(tar.stdin);
     }
     tar.stdin.end();
     await ended;
   } finally {
     tar.kill();
-    ended.catch(() => {});
   }
 }
 
-async function endOf(tar: ChildProcess): Promise<void> {
+/** Also when it is over: what is written then is dropped, and its end tells why. */
+function roomIn(stdin: Writable): Promise<void> {
+  return new Promise((resolve) => {
+    const done = () => {
+      stdin.off('drain', done).off('close', done);
+      resolve();
+    };
+    stdin.on('drain', done).on('close', done);
+    if (stdin.destroyed) done();
+  });
+}
+
+/** Rejects with what tar said. It may be over long before anybody asks, which is no failure of its own. */
+function endOf(tar: ChildProcess): Promise<void> {
+  const ended = ending(tar);
+  ended.catch(() => {});
+  return ended;
+}
+
+async function ending(tar: ChildProcess): Promise<void> {
   let said = '';
   tar.stderr?.setEncoding('utf8').on('data', (text: string) => {
     said = (said + text).slice(-saidMax);

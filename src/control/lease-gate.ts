@@ -23,7 +23,9 @@ export class LeaseGate {
   }
 
   async pass<Result>(sandboxId: SandboxId, conditions: Conditions, effect: () => Promise<Result>): Promise<Result> {
-    const untilMs = this.#clock.bootMs() + (conditions.leaseWaitMs ?? 0);
+    // Most callers do not wait: for them there is nothing to arm.
+    if (conditions.leaseWaitMs === undefined) return await effect();
+    const untilMs = this.#clock.bootMs() + conditions.leaseWaitMs;
     for (;;) {
       // Armed before the attempt: a lease that ends between refusal and waiting must still wake us.
       const wait = this.#arm(sandboxId);

@@ -4,7 +4,7 @@
  * Keys are `atoll_` and 40 hex digits; the same digits behind `e2b_` are the same key. Only a hash of the digits is stored. The
  * digits are derived from the operation that makes the key, so that a repeat under an idempotency key can show them again.
  */
-import { createHash, createHmac } from 'node:crypto';
+import { createHmac, hash } from 'node:crypto';
 import {
   type BodyOf,
   type Conditions,
@@ -332,7 +332,7 @@ export class Who {
 
 /** Only the digits count, so that both spellings are one key. */
 function hashOf(digits: string): string {
-  return createHash('sha256').update(digits).digest('hex');
+  return hash('sha256', digits, 'hex');
 }
 
 function checkScopes(caller: Caller, wanted: readonly Scope[]): void {

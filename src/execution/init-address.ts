@@ -3,8 +3,16 @@
  * open and the socket is reached through it; a directory that is renamed meanwhile is still the same one.
  */
 import { constants, type FileHandle, open } from 'node:fs/promises';
-import { createConnection, type Socket } from 'node:net';
+import { createConnection, type OnReadOpts, type Socket } from 'node:net';
 import { PlatformError } from '../protocol/index.ts';
+
+export interface ConnectOptions {
+  /** The end of what init sends leaves our own sending side open. */
+  readonly allowHalfOpen?: boolean;
+  /** What comes is read to memory of the caller's; there is no event `data` then. */
+  readonly onread?: OnReadOpts;
+  readonly writableHighWaterMark?: number;
+}
 
 export class InitAddress {
   readonly #directory: FileHandle;
@@ -18,8 +26,7 @@ export class InitAddress {
     return new InitAddress(await open(directory, constants.O_RDONLY | constants.O_DIRECTORY));
   }
 
-  /** `allowHalfOpen`: the end of what init sends leaves our own sending side open. */
-  connect(options: { readonly allowHalfOpen?: boolean } = {}): Socket {
+  connect(options: ConnectOptions = {}): Socket {
     // The number of a closed descriptor may already be another sandbox's directory.
     if (this.#closed) throw new PlatformError('sandbox_unavailable', 'The sandbox is ending; nothing was started.');
     return createConnection({ path: `/proc/self/fd/${this.#directory.fd}/init.sock`, ...options });

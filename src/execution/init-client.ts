@@ -31,7 +31,7 @@ export class InitClient {
   private constructor(address: InitAddress, generation: number, control: ControlConnection) {
     this.#address = address;
     this.#generation = generation;
-    this.files = new FileWorkers({ connect: () => address.connect(), generation });
+    this.files = new FileWorkers({ connect: (options) => address.connect(options), generation });
     this.runs = new RunLines(() => address.connect());
     this.#control = Promise.resolve(control);
     this.#follow(control);

@@ -44,10 +44,7 @@ export interface RunLine {
   giveBack(): void;
 }
 
-export interface RunHooks {
-  readonly onStarted: () => void;
-  readonly onOutput: (stream: 'stdout' | 'stderr', bytes: Buffer) => void;
-}
+type OnOutput = (stream: 'stdout' | 'stderr', bytes: Buffer) => void;
 
 /**
  * Everything is sent in one write, and nothing later: a write that fails because the peer has closed would take with it what there is
@@ -55,7 +52,7 @@ export interface RunHooks {
  */
 export function runOnConnection(
   line: RunLine,
-  options: { readonly frame: Buffer; readonly stdin: Uint8Array | null; readonly hooks: RunHooks },
+  options: { readonly frame: Buffer; readonly stdin: Uint8Array | null; readonly onOutput: OnOutput },
 ): Promise<RunEnd> {
   const run = new Run(line, options);
   const hello = line.isGreeted ? [] : [helloFrame(connectionKinds.run)];
@@ -75,7 +72,7 @@ function stdinFrames(bytes: Uint8Array): Buffer[] {
 class Run {
   readonly #line: RunLine;
   readonly #socket: Socket;
-  readonly #hooks: RunHooks;
+  readonly #onOutput: OnOutput;
   readonly #reader = new FrameReader({ limitBytes: initFrameLimitBytes });
   readonly #end = Promise.withResolvers<RunEnd>();
   #state: 'connecting' | 'connected' | 'greeted' | 'started' | 'exited' | 'over' = 'connecting';
@@ -85,11 +82,11 @@ class Run {
   #isEndOfSession = false;
   #treeTimer: NodeJS.Timeout | undefined;
 
-  constructor(line: RunLine, options: { readonly hooks: RunHooks; readonly stdin: Uint8Array | null }) {
+  constructor(line: RunLine, options: { readonly onOutput: OnOutput; readonly stdin: Uint8Array | null }) {
     const { socket, isGreeted } = line;
     this.#line = line;
     this.#socket = socket;
-    this.#hooks = options.hooks;
+    this.#onOutput = options.onOutput;
     // Input may still be on its way when a command has ended: init takes no other run behind it.
     this.#isReusable = options.stdin === null;
     if (isGreeted) this.#state = 'greeted';
@@ -136,7 +133,6 @@ class Run {
         break;
       case 'started':
         this.#step('greeted', 'started');
-        this.#hooks.onStarted();
         break;
       case 'stdout':
       case 'stderr':
@@ -162,7 +158,7 @@ class Run {
 
   /** After the leader's end it is of a background child, and the result is complete without it. */
   #takeOutput(answer: Extract<RunAnswer, { kind: 'stdout' | 'stderr' }>): void {
-    if (this.#state === 'started') this.#hooks.onOutput(answer.kind, answer.bytes);
+    if (this.#state === 'started') this.#onOutput(answer.kind, answer.bytes);
     else if (this.#state !== 'exited') throw new Error(`Output of a command that is ${this.#state}.`);
   }
 

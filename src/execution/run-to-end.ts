@@ -41,19 +41,14 @@ export async function runToEnd(
 ): Promise<EndOfRun> {
   const stdout = new KeptOutput({ limitBytes: run.outputLimitBytes });
   const stderr = new KeptOutput({ limitBytes: run.outputLimitBytes });
-  let startedAtMs = context.clock.nowMs();
+  const startedAtMs = context.clock.nowMs();
   const askedAt = performance.now();
   const running = runOnConnection(context.client.runs.take(), {
     frame: run.frame,
     stdin: run.stdin,
-    hooks: {
-      onStarted: () => {
-        startedAtMs = context.clock.nowMs();
-      },
-      onOutput: (stream, bytes) => {
-        (stream === 'stdout' ? stdout : stderr).append(bytes);
-        context.onOutput?.(stream, bytes);
-      },
+    onOutput: (stream, bytes) => {
+      (stream === 'stdout' ? stdout : stderr).append(bytes);
+      context.onOutput?.(stream, bytes);
     },
   });
   const end = await killOnAbort(running, { client: context.client, runId: run.runId, signal: run.signal });
@@ -89,15 +84,21 @@ async function killOnAbort(
   running: Promise<RunEnd>,
   options: { readonly client: InitClient; readonly runId: string; readonly signal: AbortSignal | undefined },
 ): Promise<RunEnd> {
-  const over = new AbortController();
-  const onAbort = () => void killTree(options.client, { runId: options.runId, over: over.signal });
-  options.signal?.addEventListener('abort', onAbort, { once: true });
-  if (options.signal?.aborted) onAbort();
+  const { client, runId, signal } = options;
+  if (signal === undefined) return await running;
+  // Made when there is a kill to end: an abort that nobody listens to costs an error with its stack, for every command.
+  let over: AbortController | undefined;
+  const onAbort = () => {
+    over = new AbortController();
+    void killTree(client, { runId, over: over.signal });
+  };
+  signal.addEventListener('abort', onAbort, { once: true });
+  if (signal.aborted) onAbort();
   try {
     return await running;
   } finally {
-    over.abort();
-    options.signal?.removeEventListener('abort', onAbort);
+    over?.abort();
+    signal.removeEventListener('abort', onAbort);
   }
 }
 

@@ -240,9 +240,11 @@ export class SandboxSessions implements NodeSessions {
     return await entry.queue.run(wanted, async () => {
       for (;;) {
         const hold = this.#admit(order);
+        let isOver = true;
         try {
           return await work(hold);
         } catch (error) {
+          isOver = !isPlatformError(error, 'outcome_unknown');
           // Init knew of its end before we did.
           if (isPlatformError(error, 'session_terminated', 'session_not_found')) {
             await table.look(entry);
@@ -252,6 +254,8 @@ export class SandboxSessions implements NodeSessions {
           if (signal?.aborted) throw entry.queue.left();
           if (wanted.timeoutMs !== null && performance.now() - cameAt > wanted.timeoutMs)
             throw entry.queue.late(wanted);
+        } finally {
+          if (isOver) table.commandOver(runId);
         }
         await delay(busyPauseMs);
       }

@@ -1,6 +1,7 @@
 import { mkdir, mkdtemp, readdir, rm, symlink, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
+import { setImmediate as nextTurn } from 'node:timers/promises';
 import { afterEach, beforeEach, expect, test } from 'vitest';
 import { FakeClock } from '../../test/support/fake-clock.ts';
 import { FakeFeed, runEntry } from '../../test/support/fake-feed.ts';
@@ -103,6 +104,33 @@ test('a command that an earlier node began has its turn until it ends, also if t
   feed.tell({ ...goesOn, state: 'ended' });
   await expect.poll(() => table.get(busy.sessionId).queue.current, { timeout: 10_000 }).toBeNull();
   expect(await run(busy)).toBe('ran');
+  await table.close();
+});
+
+test('a command of this node that ends while init lists it does not hold its session, though no event tells of it', async () => {
+  const session = record(1);
+  await writeSessionRecord(directory, session);
+  const feed = new FakeFeed();
+  feed.runs = [runEntry(session.sessionId)];
+  const table = await openLive(feed);
+  const { queue } = table.get(session.sessionId);
+  const listed = Promise.withResolvers<void>();
+  const command = queue.run({ runId: 'mine', timeoutMs: 0 }, async () => {
+    await listed.promise;
+    table.commandOver('mine');
+  });
+  const settled = Promise.withResolvers<void>();
+  feed.runs = [...feed.runs, runEntry('mine', { kind: 'in session', session: session.sessionId })];
+  feed.onList = async () => {
+    listed.resolve();
+    await command;
+    settled.resolve();
+  };
+  feed.lose();
+  await settled.promise;
+  // The list is answered; what the table makes of it, it makes in the same turn.
+  await nextTurn();
+  expect(await queue.run({ runId: 'next', timeoutMs: 0 }, async () => 'ran')).toBe('ran');
   await table.close();
 });
 

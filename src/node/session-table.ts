@@ -133,6 +133,11 @@ export class SessionTable {
     this.#moveToEnded(entry);
   }
 
+  /** A command of this node's own is over. Its connection told that, so no event does; a list of init's may be older. */
+  commandOver(runId: string): void {
+    this.#endedMeanwhile?.add(runId);
+  }
+
   /** Init is gone, and every shell with it. */
   async endLife(): Promise<void> {
     const feed = this.#feed;

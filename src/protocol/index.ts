@@ -184,6 +184,7 @@ export {
 } from './output-frames.ts';
 export type { MemberFailure, PlanState } from './plan-state.ts';
 export { busyPlanStates, livePlanStates, memberFailure, planState, planStateKinds } from './plan-state.ts';
+export { RandomPool } from './random-pool.ts';
 export type {
   AnyRoute,
   BodyInputOf,

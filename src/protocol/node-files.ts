@@ -116,8 +116,11 @@ export interface FileContent {
   readonly offset: number;
   /** null: not known before it is read (procfs says 0 and has more). */
   readonly length: number | null;
-  /** To be read or returned: it holds a worker. A failure midway is thrown here. */
-  readonly bytes: AsyncIterable<Uint8Array>;
+  /**
+   * To be read or returned: it holds a worker. A failure midway is thrown here. A piece that nobody looks at any more may be given back: its
+   * memory then serves the next ones.
+   */
+  readonly bytes: AsyncIterable<Uint8Array> & { giveBack?(piece: Uint8Array): void };
 }
 
 export interface WriteFileOrder extends FileOrder {

@@ -1,29 +1,13 @@
 import { createHash, randomBytes } from 'node:crypto';
 import { once } from 'node:events';
-import { createServer, type IncomingMessage, type RequestListener, type ServerResponse } from 'node:http';
-import type { AddressInfo, Socket } from 'node:net';
+import type { IncomingMessage, ServerResponse } from 'node:http';
 import { expect, test } from 'vitest';
+import { openPlainServer } from '../../test/support/plain-server.ts';
 import { isNeverSent } from './never-sent.ts';
 import { findNodeSend } from './node-send.ts';
 import type { Send } from './send.ts';
 
 const send = findNodeSend()!;
-
-async function openServer(listener: RequestListener) {
-  const sockets: Socket[] = [];
-  const server = createServer(listener);
-  server.on('connection', (socket) => sockets.push(socket));
-  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
-  const url = `http://127.0.0.1:${(server.address() as AddressInfo).port}/`;
-  return {
-    url,
-    sockets,
-    async [Symbol.asyncDispose]() {
-      server.closeAllConnections();
-      await new Promise((resolve) => server.close(resolve));
-    },
-  };
-}
 
 async function collect(request: IncomingMessage): Promise<Buffer> {
   const chunks: Buffer[] = [];
@@ -35,7 +19,7 @@ const get = (url: string, signal?: AbortSignal) =>
   send(url, { method: 'GET', headers: {}, ...(signal !== undefined && { signal }) });
 
 test('an exchange has method, headers, body, status and content, and its connection serves the next one', async () => {
-  await using server = await openServer(async (request, response) => {
+  await using server = await openPlainServer(async (request, response) => {
     const body = (await collect(request)).toString();
     const { authorization, 'content-length': length } = request.headers;
     if (request.method === 'DELETE') response.writeHead(204).end();
@@ -57,7 +41,7 @@ test('an exchange has method, headers, body, status and content, and its connect
 
 test('bytes, blobs and streams arrive whole in both directions, also large ones', async () => {
   const data = randomBytes(3_000_000);
-  await using server = await openServer(async (request, response) => {
+  await using server = await openPlainServer(async (request, response) => {
     const body = await collect(request);
     response.writeHead(200, { 'X-Length': request.headers['content-length'] ?? 'none' }).end(body);
   });
@@ -90,7 +74,7 @@ const digest = (bytes: ArrayBuffer | Uint8Array) => createHash('sha256').update(
 
 test('a stream that fails breaks the request off, and one whose request is over is cancelled', async () => {
   let seen: ServerResponse | undefined;
-  await using server = await openServer((request, response) => {
+  await using server = await openPlainServer((request, response) => {
     seen = response;
     request.on('error', () => {});
     request.resume();
@@ -117,7 +101,7 @@ test('a stream that fails breaks the request off, and one whose request is over 
 
 test('the signal ends it with its reason: before it is sent, before the answer, and while that is read', async () => {
   const asked = Promise.withResolvers<ServerResponse>();
-  await using server = await openServer((request, response) => {
+  await using server = await openPlainServer((request, response) => {
     if (request.url === '/begun') response.writeHead(200).write('a');
     else asked.resolve(response);
   });
@@ -142,7 +126,7 @@ test('the signal ends it with its reason: before it is sent, before the answer, 
 test('what breaks off is an error and never an end; what never left is told apart', async () => {
   let url = '';
   {
-    await using server = await openServer((request, response) => {
+    await using server = await openPlainServer((request, response) => {
       response.writeHead(200, { 'Content-Length': '10' }).write('half');
       if (request.url === '/cut') setImmediate(() => response.destroy());
     });
@@ -161,7 +145,7 @@ test('what breaks off is an error and never an end; what never left is told apar
 test('a reader that takes its time holds the server back', async () => {
   const chunk = Buffer.alloc(64 * 1024);
   let written = 0;
-  await using server = await openServer(async (_request, response) => {
+  await using server = await openPlainServer(async (_request, response) => {
     response.on('error', () => {});
     while (!response.destroyed) {
       written += chunk.byteLength;
@@ -187,7 +171,7 @@ test('a reader that takes its time holds the server back', async () => {
 });
 
 test('elsewhere than in Node there is none, and fetch is used', () => {
-  const getBuiltinModule = () => ({});
+  const { getBuiltinModule } = process;
   expect(findNodeSend({})).toBeUndefined();
   expect(findNodeSend({ process: { release: { name: 'node' } } })).toBeUndefined();
   expect(findNodeSend({ process: { release: { name: 'node' }, getBuiltinModule }, Deno: {} })).toBeUndefined();

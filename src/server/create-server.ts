@@ -12,7 +12,7 @@ import { createServer as createTlsServer } from 'node:https';
 import type { AddressInfo } from 'node:net';
 import type { Duplex } from 'node:stream';
 import { type Logger, systemTimers, type Timers } from '../base/index.ts';
-import { isPlatformError, newId, PlatformError } from '../protocol/index.ts';
+import { isPlatformError, newId, PlatformError, RandomPool } from '../protocol/index.ts';
 import { refuseOnConnection } from './bare-answer.ts';
 import { bindRoutes } from './bind-routes.ts';
 import type { ControlPort } from './control-port.ts';
@@ -23,7 +23,6 @@ import { formatMetrics, HttpMetrics, metricsContentType } from './http-metrics.t
 import { openApiDocument } from './open-api.ts';
 import { PreviewAddresses, type PreviewDomain } from './previews/preview-addresses.ts';
 import { Previews, previewRouteName } from './previews/previews.ts';
-import { RandomPool } from './random-pool.ts';
 import { RequestSpans } from './request-spans.ts';
 import { authenticate, type BoundRoute, bindRoute, checkScope } from './route-binding.ts';
 import { RouteTable } from './route-table.ts';

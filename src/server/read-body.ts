@@ -40,7 +40,13 @@ async function readBytes(request: IncomingMessage, limitBytes: number): Promise<
     throw invalidBody(`Content-Encoding ${encoding.slice(0, 50)} is not understood; send it as it is.`);
   }
   if (Number(declared ?? 0) > limitBytes) throw tooLarge(limitBytes);
-  return await collect(request, limitBytes);
+  return arrived(request, limitBytes) ?? (await collect(request, limitBytes));
+}
+
+/** A body that came whole with its headers, as small ones do, is there to be taken: no listener, timer or turn of the loop is needed. */
+function arrived(request: IncomingMessage, limitBytes: number): Buffer | undefined {
+  if (!request.complete || request.errored || request.readableLength > limitBytes) return undefined;
+  return (request.read() as Buffer | null) ?? undefined;
 }
 
 function collect(request: IncomingMessage, limitBytes: number): Promise<Buffer> {

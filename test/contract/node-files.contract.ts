@@ -72,6 +72,43 @@ export function nodeFilesContract(open: () => Promise<NodeUnderTest>): void {
     await expect(wrong).rejects.toMatchObject({ code: 'file_not_found' });
   });
 
+  test('pieces that are given back leave those that are not, and the content, as they are', async () => {
+    const bytes = randomBytes(9 * mebibyte);
+    await write('/f/pieces', chunksOf(bytes));
+    const readers = Array.from({ length: 3 }, async () => {
+      const content = await node().readFile({ ...order(), path: '/f/pieces', offset: 0, length: null });
+      const held: { readonly piece: Uint8Array; readonly at: number }[] = [];
+      let at = 0;
+      for await (const piece of content.bytes) {
+        held.push({ piece, at });
+        at += piece.byteLength;
+        // The pieces of some reads are still looked at when later ones come.
+        if (held.length < 5) continue;
+        const { piece: first, at: begin } = held.shift()!;
+        expect(Buffer.compare(first, bytes.subarray(begin, begin + first.byteLength))).toBe(0);
+        content.bytes.giveBack?.(first);
+      }
+      for (const { piece, at: begin } of held) {
+        expect(Buffer.compare(piece, bytes.subarray(begin, begin + piece.byteLength))).toBe(0);
+      }
+      return at;
+    });
+    expect(await Promise.all(readers)).toEqual([bytes.length, bytes.length, bytes.length]);
+  });
+
+  test('a file that becomes shorter while it is read is no content, and the next read is served', async () => {
+    await sh('mkdir -p /f && head -c 30000000 /dev/zero > /f/shorter');
+    const { bytes } = await node().readFile({ ...order(), path: '/f/shorter', offset: 0, length: null });
+    const pieces = bytes[Symbol.asyncIterator]();
+    // Far more than is on its way between the worker and whoever takes one piece.
+    expect((await pieces.next()).done).toBe(false);
+    await sh('truncate -s 1000 /f/shorter');
+    await expect(bytesOf({ [Symbol.asyncIterator]: () => pieces })).rejects.toMatchObject({
+      code: expect.stringMatching(/^(sandbox|node)_unavailable$/),
+    });
+    expect((await read('/f/shorter')).byteLength).toBe(1_000);
+  });
+
   test('bytes go in and come out as they are, in ranges too, and what is known of them goes with them', async () => {
     const bytes = randomBytes(3 * mebibyte + 1);
     const written = await write('/f/bytes', chunksOf(bytes));

@@ -74,3 +74,22 @@ test('cp copies files and directories both ways, as cp does', async () => {
   expect((await platform.cli('cp', 'a', 'b')).code).toBe(64);
   expect((await platform.cli('cp', join(here, 'missing'), 'box:x')).code).toBe(66);
 });
+
+test('a tar that fails here is what cp tells of, in both directions', async () => {
+  const programs = join(here, 'programs');
+  await mkdir(programs);
+  await mkdir(join(here, 'plain'), { recursive: true });
+  await writeFile(join(programs, 'tar'), '#!/bin/sh\nhead -c 300000 /dev/zero\necho "disk on fire" >&2\nexit 2\n', {
+    mode: 0o755,
+  });
+  const env = { PATH: `${programs}:${process.env['PATH']}` };
+  await sandbox.exec('mkdir -p many && head -c 3000000 /dev/zero > many/f');
+  for (const words of [
+    [join(here, 'plain'), 'box:there'],
+    ['box:many', join(here, 'many')],
+  ]) {
+    const answer = await platform.cliWith({ env }, 'cp', ...words);
+    expect(answer.stderr).toContain('disk on fire');
+    expect(answer.code).toBe(65);
+  }
+});

@@ -9,7 +9,7 @@ import { join } from 'node:path';
 import { promisify } from 'node:util';
 import fc from 'fast-check';
 import { afterAll, beforeAll, expect, test } from 'vitest';
-import { newId } from '../../src/protocol/index.ts';
+import { newId, PlatformError } from '../../src/protocol/index.ts';
 import { initPid } from '../support/node-leftovers.ts';
 import { describeWith, requires } from '../support/requires.ts';
 import { copySanitizedInit } from '../support/sanitized-init.ts';
@@ -17,7 +17,7 @@ import { SessionRig, type SessionUnderTest } from '../support/session-rig.ts';
 
 /** Where a shell has its end of the line. */
 const line = 240;
-const answer = { ready: 1, missing: 2, begun: 3, done: 4, notRun: 5 };
+const answer = { ready: 1, missing: 2, done: 3, notRun: 4 };
 
 describeWith(
   requires.root,
@@ -73,7 +73,6 @@ describeWith(
     const messages = [
       `echo garbage >&${line}`,
       `python3 -c '${forge({ kind: answer.ready, serial: 1 })}' >&${line}`,
-      `python3 -c '${forge({ kind: answer.begun, serial: 1 })}' >&${line}`,
       `python3 -c '${forge({ kind: answer.missing, serial: 1 })}' >&${line}`,
       `python3 -c '${forge({ kind: answer.notRun, serial: 1 })}' >&${line}`,
       `python3 -c '${forge({ kind: answer.done, serial: 77 })}' >&${line}`,
@@ -112,6 +111,40 @@ describeWith(
     expect(await session.exec('exit 4')).toMatchObject({ sessionEnded: { exitCode: 4 } });
     await expect.poll(() => session.entry(), { timeout: 20_000 }).toMatchObject({ state: 'ended' });
     await expectNoHarm();
+  });
+
+  test('a text without output whose shell is killed has run, whether or not a child still has the line', async () => {
+    for (const child of ['', '(while :; do sleep 1; done) & ']) {
+      const session = await rig.session();
+      const killed = { exitCode: 137, signal: 'SIGKILL', cause: 'itself' };
+      expect(await session.exec(`${child}kill -9 $$`), child).toMatchObject({ sessionEnded: killed });
+    }
+    await expectNoHarm();
+  });
+
+  test('a text that its shell has not taken when it is killed is refused: nothing ran', async () => {
+    const session = await rig.session();
+    const { pid } = session;
+    await rig.run(`kill -STOP ${pid}; until grep -q '^State:.T' /proc/${pid}/status; do :; done`);
+    const runId = newId('operation');
+    const outcome = session.exec('touch /tmp/taken', { runId });
+    const refused = expect(outcome).rejects.toMatchObject({ code: 'session_terminated' });
+    await expect.poll(() => rig.entry(runId), { timeout: 20_000 }).toMatchObject({ state: 'running' });
+    await rig.run(`kill -KILL ${pid}`);
+    await refused;
+    expect((await rig.run('ls /tmp/taken')).exitCode).toBe(2);
+    await expectNoHarm();
+  });
+
+  test('a text that is silent and then speaks is heard when it speaks, and one that gives its pipes away when it ends', async () => {
+    const session = await rig.session();
+    const outcome = await session.exec('sleep 0.3; echo late; echo wrong >&2');
+    expect(outcome).toMatchObject({ stdout: 'late\n', stderr: 'wrong\n', exitCode: 0 });
+    // Its start is when it was asked for, not when it was first heard of; the clock may round.
+    expect(outcome.startedAtMs).toBeLessThanOrEqual(Date.now() - 290);
+    expect(await session.exec('exec >/tmp/away 2>&1; sleep 0.1; echo kept; (exit 6)')).toMatchObject({ exitCode: 6 });
+    expect((await rig.run('cat /tmp/away')).stdout).toBe('kept\n');
+    await session.kill();
   });
 
   test('a child that takes orders away leaves a command to its timeout', async () => {
@@ -179,8 +212,9 @@ describeWith(
           const session = await rig.session();
           const texts = messages.map((bytes) => `bytes.fromhex("${Buffer.from(bytes).toString('hex')}")`);
           const attack = `python3 -c 'import os; [os.write(1, m) for m in (${texts.join(',')},)]' >&${line}`;
-          // The text may fail, be forged or be killed with its session; it always ends.
-          await session.exec(inBackground ? `${attack} & wait` : attack, { timeoutMs: 20_000 });
+          // The text may fail, be forged (also that it was not run) or be killed with its session; it always ends.
+          const text = inBackground ? `${attack} & wait` : attack;
+          await session.exec(text, { timeoutMs: 20_000 }).catch(expectRefusal);
           await session.exec(':', { timeoutMs: 20_000 }).catch(() => {});
           await session.kill().catch(() => {});
         },
@@ -211,6 +245,10 @@ describeWith(
     await session.kill();
   });
 });
+
+function expectRefusal(error: unknown): void {
+  expect(error).toBeInstanceOf(PlatformError);
+}
 
 /** Processor time that it has used, in hundredths of a second. */
 async function ticksOf(pid: number): Promise<number> {

@@ -17,7 +17,7 @@ import { smallPool } from './small-pool.ts';
 import { type TestWorld, world as worldAddresses } from './test-world.ts';
 
 const sources = join(import.meta.dirname, '../../src/cli/main.ts');
-/** Servers and nodes that tests start have the order of their locks watched. */
+/** Servers and nodes that tests start have the order of their locks watched; what is measured is the server as users have it. */
 const lockOrder = programPath('test/support/check-lock-order.ts');
 /** Servers start in about a second; this is for a machine that does ten other things. */
 const startLimitMs = 60_000;
@@ -46,6 +46,8 @@ export interface PlatformOptions {
   readonly serverEnvironment?: Readonly<Record<string, string>>;
   /** `sources`: the command line as a checkout has it. Default: bundled, where the run has a bundle, which starts sooner. */
   readonly program?: 'sources';
+  /** For what is measured: nobody watches the order of locks. */
+  readonly unwatched?: boolean;
   /** Words before the words of the server, to start it with less power than the test has. */
   readonly wrap?: readonly string[];
 }
@@ -102,7 +104,7 @@ export class Platform {
   async startNode(faults = ''): Promise<void> {
     const port = this.node === undefined ? '0' : new URL(this.node.url).port;
     const options = ['node', '--data', join(this.dataDirectory, 'far'), '--port', port];
-    this.node = await startDaemon([this.#cli, ...options], { ATOLL_FAULTS: faults, ...this.#storage }, this.#enter);
+    this.node = await this.#startDaemon(options, { ATOLL_FAULTS: faults, ...this.#storage });
   }
 
   async startServer(faults = ''): Promise<void> {
@@ -119,7 +121,7 @@ export class Platform {
       ...this.#storage,
       ...this.#options.serverEnvironment,
     };
-    this.server = await startDaemon([this.#cli, ...options], env, this.#enter);
+    this.server = await this.#startDaemon(options, env);
     this.key = (await readFile(join(this.dataDirectory, 'server', 'key'), 'utf8')).trim();
     this.client = new Atoll({ url: await this.#reach(this.server.url), apiKey: this.key });
   }
@@ -180,6 +182,11 @@ export class Platform {
     return [...(this.#options.world?.enter ?? []), ...(this.#options.wrap ?? [])];
   }
 
+  #startDaemon(words: readonly string[], env: Readonly<Record<string, string>>): Promise<Daemon> {
+    const watch = this.#options.unwatched === true ? [] : ['--import', lockOrder];
+    return startDaemon([...this.#enter, process.execPath, ...watch, this.#cli, ...words], env);
+  }
+
   /** Where this process reaches what the server calls its address. */
   async #reach(url: string): Promise<string> {
     const { world } = this.#options;
@@ -207,21 +214,8 @@ export class Platform {
   }
 }
 
-async function startDaemon(
-  words: readonly string[],
-  env: Readonly<Record<string, string>>,
-  enter: readonly string[],
-): Promise<Daemon> {
-  const [program, ...all] = [
-    ...enter,
-    process.execPath,
-    '--import',
-    lockOrder,
-    ...words,
-    '--json',
-    '--log-level',
-    'warn',
-  ];
+async function startDaemon(words: readonly string[], env: Readonly<Record<string, string>>): Promise<Daemon> {
+  const [program, ...all] = [...words, '--json', '--log-level', 'warn'];
   const child = spawn(program!, all, { stdio: ['ignore', 'pipe', 'pipe'], env: { ...process.env, ...env } });
   let said = '';
   child.stderr.setEncoding('utf8').on('data', (text: string) => {

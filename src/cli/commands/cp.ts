@@ -12,6 +12,7 @@ import { exitCodes } from '../exit-codes.ts';
 import { packDirectory, unpackDirectory } from '../local-tar.ts';
 import { Progress } from '../progress.ts';
 import { readableBytes } from '../readable.ts';
+import { SentBytes } from '../sent-bytes.ts';
 
 interface Options {
   readonly user?: string;
@@ -60,15 +61,13 @@ async function upload(call: CommandCall<Options>, local: string, remote: Remote)
   const into = at?.type === 'directory' || remote.path.endsWith('/');
   const to = into ? posix.join(remote.path, basename(join(process.cwd(), local))) : remote.path;
   const progress = new Progress(call.io, { totalBytes: from.isFile() ? from.size : null, isQuiet: call.isJson });
-  if (from.isDirectory())
-    await sandbox.files.upload(to, progress.count(packDirectory(local)), {
-      ...userOf(call.options),
-      ...call.conditions(),
-    });
-  else if (from.isFile()) {
-    const mode = from.mode & 0o777;
-    const content = progress.count(createReadStream(local) as AsyncIterable<Uint8Array>);
-    await sandbox.files.write(to, content, { ...userOf(call.options), ...call.conditions(), mode });
+  const options = { ...userOf(call.options), ...call.conditions() };
+  if (from.isDirectory()) {
+    const sent = new SentBytes(progress.count(packDirectory(local)));
+    await sent.orWhy(sandbox.files.upload(to, sent.bytes(), options));
+  } else if (from.isFile()) {
+    const sent = new SentBytes(progress.count(createReadStream(local) as AsyncIterable<Uint8Array>));
+    await sent.orWhy(sandbox.files.write(to, sent.bytes(), { ...options, mode: from.mode & 0o777 }));
   } else throw noSuchFile(local);
   return { from: local, to: `${remote.sandbox}:${to}`, bytes: progress.bytes };
 }

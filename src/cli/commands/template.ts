@@ -2,7 +2,7 @@ import { createReadStream } from 'node:fs';
 import { readFile, stat } from 'node:fs/promises';
 import { dirname } from 'node:path';
 import type { BuildLogItem, TemplateView } from '../../protocol/index.ts';
-import type { TemplateBuild } from '../../sdk/index.ts';
+import type { Atoll, TemplateBuild } from '../../sdk/index.ts';
 import { CliError } from '../cli-error.ts';
 import { type AddCommand, withIdempotencyKey } from '../command-adder.ts';
 import type { CommandCall } from '../command-call.ts';
@@ -10,6 +10,7 @@ import { copiedPaths } from '../definition-context.ts';
 import { exitCodes } from '../exit-codes.ts';
 import { packPaths } from '../local-tar.ts';
 import { readableBytes, readableFields, readableTable, readableWhen } from '../readable.ts';
+import { SentBytes } from '../sent-bytes.ts';
 
 interface BuildOptions {
   readonly name?: string;
@@ -120,14 +121,19 @@ async function begin(call: CommandCall<BuildOptions>, what: string): Promise<Tem
   }
   if (word !== undefined) {
     await checkFile(rest);
-    const contextId = await templates.uploadContext(createReadStream(rest));
+    const contextId = await uploadContext(templates, createReadStream(rest));
     return await templates.build(nameOf(call, rest), { kind: 'imageArchive', contextId }, call.conditions());
   }
   const text = await readDefinition(what);
   const paths = copiedPaths(text);
   const contextId =
-    paths.length === 0 ? {} : { contextId: await templates.uploadContext(packPaths(dirname(what), paths)) };
+    paths.length === 0 ? {} : { contextId: await uploadContext(templates, packPaths(dirname(what), paths)) };
   return await templates.build(nameOf(call, what), { kind: 'definition', text, ...contextId }, call.conditions());
+}
+
+async function uploadContext(templates: Atoll['templates'], tar: AsyncIterable<Uint8Array>): Promise<string> {
+  const sent = new SentBytes(tar);
+  return await sent.orWhy(templates.uploadContext(sent.bytes()));
 }
 
 /** The last part of a path or reference, without what tells its kind. */

@@ -11,7 +11,8 @@ import type { CommandCall } from '../command-call.ts';
 import { noteMore, type PageOptions, pageOf, withPages } from '../page-options.ts';
 import { Progress } from '../progress.ts';
 import { readableFields, readableTable, readableWhen } from '../readable.ts';
-import { isRemote, openContent, SentBytes, saveContent } from '../workspace-content.ts';
+import { SentBytes } from '../sent-bytes.ts';
+import { isRemote, openContent, saveContent } from '../workspace-content.ts';
 import { addSandboxWorkspace } from './workspace-sandbox.ts';
 
 interface RemoteOptions {

@@ -163,7 +163,7 @@ async function sendStream(
     });
     isComplete = !worker.hasAnswer;
     // Also after a fault: it tells the worker where the data ends.
-    await worker.send(requestFrames.done(number));
+    worker.send(requestFrames.done(number));
     const answer = await worker.next();
     isUsable = true;
     if (answer.kind === 'fault') throw errorOfFault(answer.fault, request.path);
@@ -178,24 +178,13 @@ async function sendStream(
 
 async function sendData(worker: FileWorker, request: StreamRequest): Promise<number> {
   const { signal } = request;
+  signal?.throwIfAborted();
   const aborted = Promise.withResolvers<never>();
-  aborted.promise.catch(() => {}); // Looked at in a race.
   const onAbort = () => aborted.reject(signal?.reason);
   signal?.addEventListener('abort', onAbort, { once: true });
-  if (signal?.aborted) onAbort();
   const iterator = request.bytes[Symbol.asyncIterator]();
-  let bytes = 0;
   try {
-    for (;;) {
-      const item = await Promise.race([iterator.next(), aborted.promise]);
-      if (item.done) return bytes;
-      for (let at = 0; at < item.value.byteLength; at += dataBytesMax) {
-        await worker.sendData(item.value.subarray(at, at + dataBytesMax));
-      }
-      bytes += item.value.byteLength;
-      // A fault: the rest is of no use.
-      if (worker.hasAnswer) return bytes;
-    }
+    return await Promise.race([passOn(worker, iterator, signal), aborted.promise]);
   } finally {
     signal?.removeEventListener('abort', onAbort);
     // Not waited for: bytes that never come would keep us.
@@ -203,11 +192,30 @@ async function sendData(worker: FileWorker, request: StreamRequest): Promise<num
   }
 }
 
+/** Sends nothing more once the signal has aborted: the worker then serves somebody else. */
+async function passOn(
+  worker: FileWorker,
+  iterator: AsyncIterator<Uint8Array>,
+  signal: AbortSignal | undefined,
+): Promise<number> {
+  for (let bytes = 0; ; ) {
+    const { done, value } = await iterator.next();
+    if (done) return bytes;
+    for (let at = 0; at < value.byteLength && !signal?.aborted; at += dataBytesMax) {
+      worker.sendData(value.subarray(at, at + dataBytesMax));
+      if (worker.isFull) await worker.room();
+    }
+    bytes += value.byteLength;
+    // A fault: the rest is of no use.
+    if (signal?.aborted || worker.hasAnswer) return bytes;
+  }
+}
+
 /** Lets the worker take back what it has written so far. Whether it can be used again. */
 async function cancelWrite(worker: FileWorker, number: number): Promise<boolean> {
   const patience = setTimeout(() => worker.close(), cancelTimeoutMs);
   try {
-    await worker.send(requestFrames.cancel(number));
+    worker.send(requestFrames.cancel(number));
     await worker.next();
     return true;
   } catch {

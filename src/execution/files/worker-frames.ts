@@ -32,7 +32,8 @@ export class WorkerFrames {
       const end = lengthOf(rest);
       const isData = rest[lengthBytes] === dataFrameType && end >= dataHeadBytes;
       if (rest.byteLength < (isData ? dataHeadBytes : end)) {
-        this.#held = rest;
+        // A copy: what it is part of is read to again.
+        this.#held = Buffer.from(rest);
         return;
       }
       if (isData) {

@@ -6,10 +6,9 @@
  *  - #workers holds every worker that is open or being opened; its size, per user, is at most `perUserMax`.
  *  - A waiter is in #waiters until it is granted a place or refused; they are served in order, those that can be.
  */
-import type { Socket } from 'node:net';
 import { PlatformError } from '../../protocol/index.ts';
 import { refusalOfWorker } from './fault.ts';
-import { FileWorker, WorkerLost } from './worker.ts';
+import { type ConnectWorker, FileWorker, WorkerLost } from './worker.ts';
 
 const perUserMax = 8;
 const transfersMax = 6;
@@ -42,7 +41,7 @@ export interface Held {
 }
 
 export interface FileWorkersOptions {
-  readonly connect: () => Socket;
+  readonly connect: ConnectWorker;
   readonly generation: number;
 }
 
@@ -121,7 +120,7 @@ export class FileWorkers {
     if (this.#closed) throw ending();
     try {
       const { generation } = this.#options;
-      return await FileWorker.open(this.#options.connect(), { user: want.user, token: want.token, generation });
+      return await FileWorker.open(this.#options.connect, { user: want.user, token: want.token, generation });
     } catch (error) {
       throw refusalOfWorker(error, want.user);
     }

@@ -3,6 +3,7 @@
  * begins, calls `return`, which ends the worker, because a request cannot be taken back.
  */
 
+import type { Pieces } from '../../base/index.ts';
 import { brokenProtocol, unavailable } from './call.ts';
 import { errorOfFault } from './fault.ts';
 import { WorkerLost } from './worker.ts';
@@ -19,7 +20,7 @@ export interface WorkerStreamOptions {
   readonly signal?: AbortSignal | undefined;
 }
 
-export class WorkerStream implements AsyncIterableIterator<Uint8Array> {
+export class WorkerStream implements AsyncIterableIterator<Uint8Array>, Pieces {
   readonly #options: WorkerStreamOptions;
   readonly #onAbort = () => void this.return();
   #first: Uint8Array | undefined;
@@ -61,6 +62,10 @@ export class WorkerStream implements AsyncIterableIterator<Uint8Array> {
   async return(): Promise<IteratorResult<Uint8Array, undefined>> {
     this.#stop({ isUsable: false });
     return { done: true, value: undefined };
+  }
+
+  giveBack(piece: Uint8Array): void {
+    this.#options.held.worker.giveBack(piece);
   }
 
   async #receive(): Promise<IteratorResult<Uint8Array, undefined>> {

@@ -7,12 +7,16 @@
  *  - What was received and not taken is bounded; beyond it the kernel holds the worker back.
  */
 import type { Socket } from 'node:net';
+import type { ConnectOptions } from '../init-address.ts';
 import type { Refusal } from '../init-protocol.ts';
+import { ReadMemory } from './read-memory.ts';
 import { openWorkerFrames, requestFrames, type WorkerAnswer } from './wire.ts';
 import { WorkerFrames } from './worker-frames.ts';
 
 /** Received and not yet taken: above it the connection is not read. */
 const heldBytesMax = 1024 * 1024;
+/** Sent and not yet taken by the kernel: above it `send` has no room. */
+const unsentBytesMax = 512 * 1024;
 /** How long a worker may take to be there, and how long it may be silent: the removal of a large tree says nothing until its end. */
 const openTimeoutMs = 30_000;
 const silenceMs = 10 * 60_000;
@@ -41,12 +45,15 @@ export interface WorkerChoice {
   readonly token: number;
 }
 
+export type ConnectWorker = (options: ConnectOptions) => Socket;
+
 export class FileWorker {
   readonly user: string | null;
   readonly token: number;
   readonly #socket: Socket;
   readonly #generation: number;
   readonly #frames = new WorkerFrames();
+  readonly #memory: ReadMemory;
   readonly #opened = Promise.withResolvers<void>();
   readonly #closed = Promise.withResolvers<void>();
   readonly #held: RequestAnswer[] = [];
@@ -58,13 +65,19 @@ export class FileWorker {
   #waiting: { resolve: (answer: RequestAnswer) => void; reject: (error: Error) => void } | undefined;
   #over: Error | undefined;
 
-  private constructor(socket: Socket, choice: WorkerChoice) {
+  private constructor(connect: ConnectWorker, choice: WorkerChoice) {
     this.user = choice.user;
     this.token = choice.token;
+    const memory = new ReadMemory();
+    const onread = {
+      buffer: () => memory.now,
+      callback: (count: number) => this.#read(count),
+    };
+    const socket = connect({ onread, writableHighWaterMark: unsentBytesMax });
+    this.#memory = memory;
     this.#socket = socket;
     this.#generation = choice.generation;
     this.#opened.promise.catch(() => {}); // Looked at by `open` only.
-    socket.on('data', (chunk: Buffer) => this.#read(chunk));
     socket.on('error', (error) => this.#end(error));
     socket.on('close', () => this.#end(new Error('The file worker closed the connection.')));
     socket.on('timeout', () => this.#end(new Error('The file worker is silent.')));
@@ -72,10 +85,10 @@ export class FileWorker {
     socket.write(openWorkerFrames(choice));
   }
 
-  static async open(socket: Socket, choice: WorkerChoice): Promise<FileWorker> {
-    const worker = new FileWorker(socket, choice);
+  static async open(connect: ConnectWorker, choice: WorkerChoice): Promise<FileWorker> {
+    const worker = new FileWorker(connect, choice);
     await worker.#opened.promise;
-    socket.setTimeout(0);
+    worker.#socket.setTimeout(0);
     return worker;
   }
 
@@ -98,14 +111,26 @@ export class FileWorker {
     return this.#request;
   }
 
-  /** Sends more of the open request; resolves when there is room for the next. */
-  async send(...parts: readonly Uint8Array[]): Promise<void> {
+  /** Sends more of the open request. */
+  send(...parts: readonly Uint8Array[]): void {
     if (this.#over !== undefined) throw new WorkerLost('The file worker is gone.', { cause: this.#over });
-    let hasRoom = true;
     this.#socket.cork();
-    for (const part of parts) hasRoom = this.#socket.write(part);
+    for (const part of parts) this.#socket.write(part);
     this.#socket.uncork();
-    if (hasRoom) return;
+  }
+
+  sendData(bytes: Uint8Array): void {
+    this.send(requestFrames.dataHead(this.#request, bytes.byteLength), bytes);
+  }
+
+  /** Whether what was sent is to be taken first. */
+  get isFull(): boolean {
+    return this.#over === undefined && this.#socket.writableNeedDrain;
+  }
+
+  /** Resolves when there is room for more, or the worker is gone. */
+  async room(): Promise<void> {
+    if (!this.isFull) return;
     const { promise, resolve } = Promise.withResolvers<void>();
     const settle = () => {
       this.#socket.off('drain', settle);
@@ -115,10 +140,6 @@ export class FileWorker {
     this.#socket.once('drain', settle);
     this.#socket.once('close', settle);
     await promise;
-  }
-
-  async sendData(bytes: Uint8Array): Promise<void> {
-    await this.send(requestFrames.dataHead(this.#request, bytes.byteLength), bytes);
   }
 
   /** The next frame of the open request. A fault or `done` ends it. */
@@ -145,6 +166,7 @@ export class FileWorker {
   /** The open request is over; whatever still comes for it is a violation. */
   finish(): void {
     this.#request = 0;
+    this.#memory.shrink();
     this.#socket.setTimeout(0);
   }
 
@@ -157,13 +179,27 @@ export class FileWorker {
     this.#end(new Error('The node closed the connection.'));
   }
 
-  #read(chunk: Buffer): void {
-    if (this.#over !== undefined) return;
+  /** Takes back a piece of data that nobody looks at any more. */
+  giveBack(piece: Uint8Array): void {
+    this.#memory.giveBack(piece);
+  }
+
+  /** So many bytes have come. Always true: whether to read on is said by `pause`. */
+  #read(count: number): true {
+    if (this.#over !== undefined) return true;
+    let pieces = 0;
+    let isKept = false;
     try {
-      for (const answer of this.#frames.push(chunk)) this.#take(answer);
+      for (const answer of this.#frames.push(this.#memory.now.subarray(0, count))) {
+        if (answer.kind === 'data') pieces++;
+        else isKept = true;
+        this.#take(answer);
+      }
     } catch (error) {
       this.#end(error as Error);
     }
+    this.#memory.filled(count, { pieces, isKept });
+    return true;
   }
 
   #take(answer: WorkerAnswer): void {

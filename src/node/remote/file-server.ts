@@ -3,6 +3,7 @@
  * that nobody takes is stopped.
  */
 import type { IncomingMessage, ServerResponse } from 'node:http';
+import { type Pieces, sendPieces } from '../../base/index.ts';
 import { type NodeApi, PlatformError } from '../../protocol/index.ts';
 import {
   factsHeader,
@@ -116,18 +117,9 @@ export class FileServer {
   }
 }
 
-async function sendBytes(response: ServerResponse, bytes: AsyncIterable<Uint8Array>, facts: unknown): Promise<void> {
+async function sendBytes(response: ServerResponse, bytes: Pieces, facts: unknown): Promise<void> {
   response.writeHead(200, { 'content-type': bytesType, [factsHeader]: packFacts(facts) });
   // The caller looks at the facts before the first byte is there.
   response.flushHeaders();
-  const iterator = bytes[Symbol.asyncIterator]();
-  try {
-    for (let item = await iterator.next(); !item.done; item = await iterator.next()) {
-      if (response.destroyed) return;
-      if (!response.write(item.value)) await drained(response);
-    }
-    response.end();
-  } finally {
-    await iterator.return?.();
-  }
+  if (await sendPieces(response, bytes)) response.end();
 }

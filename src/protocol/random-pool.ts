@@ -1,12 +1,12 @@
 /** Random bytes for ids, drawn from the system in larger pieces: asking it anew for each id costs more than the id. */
-import { type RandomSource, systemRandom } from '../protocol/index.ts';
+import { type RandomSource, systemRandom } from './ids.ts';
 
 const poolBytes = 4_096;
 
 export class RandomPool {
   readonly #pool = new Uint8Array(poolBytes);
   readonly #source: RandomSource;
-  /** Bytes before it were given out, and are never given out again. */
+  /** Bytes before it were given out, are never given out again, and are kept nowhere here: some become secrets. */
   #at = poolBytes;
 
   constructor(source: RandomSource = systemRandom) {
@@ -19,7 +19,9 @@ export class RandomPool {
       this.#source(this.#pool);
       this.#at = 0;
     }
-    bytes.set(this.#pool.subarray(this.#at, this.#at + bytes.byteLength));
+    const given = this.#pool.subarray(this.#at, this.#at + bytes.byteLength);
+    bytes.set(given);
+    given.fill(0);
     this.#at += bytes.byteLength;
     return bytes;
   };
