@@ -39,6 +39,7 @@ const crashPoints = [
 interface Planned {
   readonly name: string;
   boxes: SandboxId[];
+  rollbackAskedIn?: number;
 }
 
 export class PlanSchedule {
@@ -116,6 +117,10 @@ export class PlanSchedule {
   /** As a command would: not while a lease is held. */
   async #write(box: SandboxId, target: WorkspaceId, path: string): Promise<void> {
     await this.#rig.rig.exec(box);
+    const plan = this.#plans.find(({ boxes }) => boxes.includes(box));
+    const view = plan && (await this.#rig.get(plan.name).catch(() => undefined));
+    // A rollback that was begun and has not come as far as this sandbox, because its server died, takes this too.
+    if (view?.state.kind === 'rollingBack') this.#bytes.rollbackAsked([box], this.#batchNumber);
     this.#writeNow(box, target, path);
   }
 
@@ -128,6 +133,8 @@ export class PlanSchedule {
     const attached = targets.length === 0 ? [this.#targets[0]!] : targets;
     const box = await this.#rig.sandbox(...attached);
     plan.boxes.push(box);
+    // Asked for at the same time: it may come before or after.
+    if (plan.rollbackAskedIn === this.#batchNumber) this.#bytes.rollbackAsked([box], this.#batchNumber);
     // It comes with something of its own, before anybody can have it.
     this.#writeNow(box, attached[0]!, `f${this.#count++}`);
     await this.#rig.add(plan.name, box);
@@ -141,6 +148,7 @@ export class PlanSchedule {
   }
 
   async #rollBack(plan: Planned): Promise<void> {
+    plan.rollbackAskedIn = this.#batchNumber;
     this.#bytes.rollbackAsked(plan.boxes, this.#batchNumber);
     await this.#rig.rollBack(plan.name);
   }
