@@ -7,7 +7,7 @@
 import { isId, PlatformError, type SandboxId } from '../protocol/index.ts';
 import type { LeaseHolder, LeaseRecord, SandboxRecord, Tables } from '../store/index.ts';
 import type { ControlContext } from './context.ts';
-import { appendLeaseEvent, type LeasePlace, vacateRow } from './lease-rows.ts';
+import { appendLeaseEvent, type LeasePlace, tellEnd, vacateRow } from './lease-rows.ts';
 import type { EndReason, HeldLease, LeaseRequest, LeaseTerms } from './lease-types.ts';
 import type { Lane } from './sandbox-lanes.ts';
 import { notFound, type SandboxRecords } from './sandbox-records.ts';
@@ -80,7 +80,7 @@ export class LeaseGrants {
     const isWhole = request.resources.length === 1;
     const put = async (tables: Tables, token: number) => {
       const place = { teamId: request.teamId, resource };
-      if (ended !== undefined) await vacateRow(tables, place, { why: ended, atMs: this.#context.clock.nowMs() });
+      if (ended !== undefined) await tellEnd(tables, place, { why: ended, atMs: this.#context.clock.nowMs() });
       await tables.leases.put(this.#rowOf(this.#heldOf(request, []), { resource, token, acknowledged: isWhole }));
       if (isWhole) await this.#tell(tables, 'lease.granted', request, resource, token);
     };

@@ -8,17 +8,25 @@ export interface LeasePlace {
   readonly resource: string;
 }
 
-/** Nobody holds it from now on. A grant that was never acknowledged did not happen, so its end is no event. */
-export async function vacateRow(
-  tables: Tables,
-  place: LeasePlace,
-  end: { readonly why: EndReason; readonly atMs: number },
-): Promise<void> {
+export interface LeaseEnd {
+  readonly why: EndReason;
+  readonly atMs: number;
+}
+
+/** Nobody holds it from now on. */
+export async function vacateRow(tables: Tables, place: LeasePlace, end: LeaseEnd): Promise<void> {
+  const row = await tellEnd(tables, place, end);
+  if (row !== undefined) await tables.leases.put({ ...row, holder: null });
+}
+
+/** The row as its holder leaves it, for whoever replaces it. A grant that was never acknowledged did not happen, so its end is no event. */
+export async function tellEnd(tables: Tables, place: LeasePlace, end: LeaseEnd): Promise<LeaseRecord | undefined> {
   const row = await tables.leases.find({ teamId: place.teamId, resource: place.resource });
-  if (row === undefined || row.holder === null) return;
-  await tables.leases.put({ ...row, holder: null });
-  if (!row.holder.acknowledged) return;
-  await appendLeaseEvent(tables, `lease.${end.why}`, { ...place, atMs: end.atMs, ...eventDataOf(row.holder, row) });
+  if (row === undefined || row.holder === null) return undefined;
+  if (row.holder.acknowledged) {
+    await appendLeaseEvent(tables, `lease.${end.why}`, { ...place, atMs: end.atMs, ...eventDataOf(row.holder, row) });
+  }
+  return row;
 }
 
 function eventDataOf(holder: LeaseHolder, row: LeaseRecord) {

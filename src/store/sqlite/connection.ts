@@ -110,6 +110,11 @@ export class Scope {
     return Number(this.#use(sql, values, (statement) => statement.run(...values).changes));
   }
 
+  /** The number of the row that it inserted. */
+  insert(sql: string, ...values: readonly Value[]): number {
+    return Number(this.#use(sql, values, (statement) => statement.run(...values).lastInsertRowid));
+  }
+
   #use<Result>(
     sql: string,
     values: readonly Value[],

@@ -10,7 +10,7 @@ interface EventRow extends Omit<EventRecord, 'data'> {
 }
 
 const selectSql = `SELECT sequence, team_id AS teamId, sandbox_id AS sandboxId, kind, at_ms AS atMs, data FROM events`;
-const returningSql = 'RETURNING sequence, team_id AS teamId, sandbox_id AS sandboxId, kind, at_ms AS atMs, data';
+const insertSql = 'INSERT INTO events (team_id, sandbox_id, kind, at_ms, data) VALUES (?, ?, ?, ?, ?)';
 
 export class SqliteEvents implements EventTable {
   readonly #scope: Scope;
@@ -39,9 +39,9 @@ export class SqliteEvents implements EventTable {
   }
 
   async append(event: Omit<EventRecord, 'sequence'>): Promise<EventRecord> {
-    const sql = `INSERT INTO events (team_id, sandbox_id, kind, at_ms, data) VALUES (?, ?, ?, ?, ?) ${returningSql}`;
-    const values = [event.teamId, event.sandboxId, event.kind, event.atMs, JSON.stringify(event.data)];
-    return shape.parse(this.#scope.get<EventRow>(sql, ...values)!);
+    const { teamId, sandboxId, kind, atMs, data } = event;
+    const sequence = this.#scope.insert(insertSql, teamId, sandboxId, kind, atMs, JSON.stringify(data));
+    return Object.freeze({ sequence, teamId, sandboxId, kind, atMs, data });
   }
 
   async trim(keep: number): Promise<number> {
