@@ -24,9 +24,6 @@ export interface Beat {
   readonly heartbeatMs: number;
 }
 
-/** What is shorter goes out at once. */
-const smallLength = 4096;
-
 /** The first item is waited for, so that a refusal is still a status. */
 export async function answerWithItems<Item>(
   exchange: Exchange,
@@ -66,9 +63,7 @@ export async function sendItems<Item>(
   try {
     for await (const item of items) {
       if (exchange.isEnding) break;
-      const pieces = format.item(item);
-      if (!write(exchange, pieces)) await drained(exchange);
-      else if (isSmall(pieces)) flush(exchange);
+      if (!write(exchange, format.item(item))) await drained(exchange);
     }
   } catch (error) {
     if (!exchange.isEnding) writeFailure(exchange, format, error);
@@ -84,16 +79,6 @@ function write({ response }: Exchange, pieces: readonly Piece[]): boolean {
   let hasRoom = true;
   for (const piece of pieces) hasRoom = response.write(piece);
   return hasRoom;
-}
-
-/** Where items are large, several of them go out better together. */
-function isSmall([first, ...others]: readonly Piece[]): boolean {
-  return others.length === 0 && first !== undefined && first.length < smallLength;
-}
-
-/** Node holds what is written back until this turn is over; whoever waits for it should not wait while the next item is looked for. */
-function flush({ response: { socket } }: Exchange): void {
-  if (socket !== null && socket.writableCorked > 0) socket.uncork();
 }
 
 function startHeartbeat({ response }: Exchange, heartbeat: Piece, { timers, heartbeatMs }: Beat): () => void {

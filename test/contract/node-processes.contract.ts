@@ -80,9 +80,13 @@ export function nodeProcessesContract(open: () => Promise<NodeUnderTest>): void 
     const inodes = async (...paths: string[]) =>
       (await Promise.all(paths.map((path) => stat(path)))).map(({ ino }) => ino);
     await wait(await start('true'));
-    const ahead = await vi.waitFor(() => inodes(record('.spare'), segment('.spare')), patience);
-    const next = await start('echo said');
-    expect(await inodes(record(`${next.processId}.json`), segment(next.processId))).toEqual(ahead);
+    // A file is seen before whoever made it knows that it is there: then the next start takes it.
+    const next = await vi.waitFor(async () => {
+      const ahead = await inodes(record('.spare'), segment('.spare'));
+      const started = await start('echo said');
+      expect(await inodes(record(`${started.processId}.json`), segment(started.processId))).toEqual(ahead);
+      return started;
+    }, patience);
     expect(textOf(await itemsOf(next))).toBe('said\n');
 
     await vi.waitFor(() => inodes(record('.spare'), segment('.spare')), patience);
