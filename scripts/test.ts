@@ -23,10 +23,10 @@ import type { RunResults, TestResult } from './result-reporter.ts';
 /** More failures than this are not the machine's noise. */
 const repeatLimit = 12;
 /**
- * For everything together; what still runs then is ended, so that a hanging test gives a report instead of nothing. A run has taken up to
- * 39 minutes on two cores, repeats not counted.
+ * For everything together; what still runs then is ended, so that a hanging test gives a report instead of nothing. A run takes about 16
+ * minutes on two cores.
  */
-const runLimitMs = 70 * 60_000;
+const runLimitMs = 40 * 60_000;
 const sandboxProjects = ['--project', 'real', '--project', 'alone'];
 /** vitest gets this long to end by itself before it is killed. */
 const graceMs = 10_000;

@@ -188,23 +188,17 @@ function joined(chunks: readonly Uint8Array<ArrayBuffer>[], size: number): Uint8
 }
 
 function streamOf(message: NodeMessage): ReadableStream<Uint8Array<ArrayBuffer>> {
+  const reader = new MessageReader(message, { readAheadBytes });
   return new ReadableStream<Uint8Array<ArrayBuffer>>(
     {
-      start(controller) {
-        message.on('data', (chunk) => {
-          controller.enqueue(chunk);
-          if ((controller.desiredSize ?? 0) <= 0) message.pause();
-        });
-        message.on('end', () => controller.close());
-        message.on('error', (error) => controller.error(error));
+      async pull(controller) {
+        const { value } = await reader.read();
+        if (value === undefined) controller.close();
+        else controller.enqueue(value);
       },
-      pull() {
-        message.resume();
-      },
-      cancel() {
-        message.destroy();
-      },
+      cancel: () => reader.cancel(),
     },
-    new ByteLengthQueuingStrategy({ highWaterMark: readAheadBytes }),
+    // What is read ahead waits in the reader.
+    { highWaterMark: 0 },
   );
 }
