@@ -21,7 +21,7 @@ import {
 } from '../protocol/index.ts';
 import type { ExposureKey, ExposureRecord, SandboxRecord, Tables } from '../store/index.ts';
 import type { Caller } from './caller.ts';
-import type { CallParts } from './change-in-life.ts';
+import { type CallParts, lifeOrderOf } from './change-in-life.ts';
 import type { ControlContext } from './context.ts';
 import { PreviewAdmissions } from './preview-admissions.ts';
 import { appendEvents, notFound } from './sandbox-records.ts';
@@ -70,7 +70,7 @@ export class Ports {
 
   async #listening(record: SandboxRecord): Promise<readonly ListeningPort[]> {
     if (record.state.kind !== 'running') return [];
-    return await this.#context.nodes.call(record.nodeId, (node) => node.listPorts(lifeOf(record)));
+    return await this.#context.nodes.call(record.nodeId, (node) => node.listPorts(lifeOrderOf(record)));
   }
 
   /** A connection for a caller of the API, to any port, exposed or not. */
@@ -147,7 +147,7 @@ export class Ports {
     if (sandbox === undefined) throw notExposed();
     const { revoked, leave } = this.#admissions.enter(key);
     return {
-      life: lifeOf(sandbox),
+      life: lifeOrderOf(sandbox),
       revoked,
       leave,
       open: (signal) => this.#open(sandbox, key.port, AbortSignal.any([signal, revoked])),
@@ -162,7 +162,7 @@ export class Ports {
   }
 
   async #open(record: SandboxRecord, port: number, signal: AbortSignal): Promise<ByteConnection> {
-    const order = { ...lifeOf(record), port };
+    const order = { ...lifeOrderOf(record), port };
     return await this.#context.nodes.call(record.nodeId, (node) => node.openPort(order, signal));
   }
 
@@ -250,10 +250,6 @@ function isTokenOf(exposure: ExposureRecord, token: string | undefined): boolean
 
 function hashOf(text: string): Buffer {
   return createHash('sha256').update(text).digest();
-}
-
-function lifeOf(record: SandboxRecord): LifeOrder {
-  return { sandboxId: record.id, generation: record.generation };
 }
 
 function viewOf(record: ExposureRecord): ExposedPort {

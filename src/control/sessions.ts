@@ -21,7 +21,7 @@ import {
 } from '../protocol/index.ts';
 import type { SandboxRecord } from '../store/index.ts';
 import type { Caller } from './caller.ts';
-import type { CallParts } from './change-in-life.ts';
+import { type CallParts, lifeOrderOf } from './change-in-life.ts';
 import type { ControlContext } from './context.ts';
 import { bytesOf, checkCommand, execInDoubt, execResultOf, keepOutput } from './execution.ts';
 import type { Mutation, Operation } from './mutations.ts';
@@ -80,7 +80,7 @@ export class Sessions {
         const { name = null, cwd = null, env = {}, user = null, timeoutMs = null, shell = null } = body;
         const sessionId: SessionId = madeBy(operation, 'session') ?? newId('session', this.#context.random);
         const wanted = { sessionId, name, cwd, env, user, timeoutMs, shell };
-        const order = { ...orderOf(record), ...wanted, leaseToken: conditions.leaseToken ?? null };
+        const order = { ...lifeOrderOf(record), ...wanted, leaseToken: conditions.leaseToken ?? null };
         await this.#context.faults.hit('before-session-on-node');
         const made = await this.#context.nodes.call(record.nodeId, (node) => node.createSession(order));
         await this.#context.faults.hit('after-session-on-node');
@@ -91,14 +91,14 @@ export class Sessions {
 
   async list(caller: Caller, sandboxId: SandboxId): Promise<ResultOf<Routes['listSessions']>> {
     const record = await this.#parts.records.get(caller, sandboxId);
-    const found = await this.#context.nodes.call(record.nodeId, (node) => node.listSessions(orderOf(record)));
+    const found = await this.#context.nodes.call(record.nodeId, (node) => node.listSessions(lifeOrderOf(record)));
     return { items: found.map((session) => sessionViewOf(session, sandboxId)) };
   }
 
   async get(caller: Caller, address: SessionAddress): Promise<SessionView> {
     const { sandboxId, session } = address;
     const record = await this.#parts.records.get(caller, sandboxId);
-    const order = { ...orderOf(record), session };
+    const order = { ...lifeOrderOf(record), session };
     return sessionViewOf(await this.#context.nodes.call(record.nodeId, (node) => node.getSession(order)), sandboxId);
   }
 
@@ -118,7 +118,7 @@ export class Sessions {
       effect: async (record, operation) => {
         const { cwd = null, env = {}, timeoutMs = null, queueTimeoutMs = null, command, outputLimitBytes } = body;
         const order = {
-          ...{ ...orderOf(record), session, runId: operation.id, leaseToken: conditions.leaseToken ?? null },
+          ...{ ...lifeOrderOf(record), session, runId: operation.id, leaseToken: conditions.leaseToken ?? null },
           ...{ command, cwd, env, timeoutMs, queueTimeoutMs, outputLimitBytes },
           stdin: body.stdin === undefined ? null : bytesOf(body.stdin),
         };
@@ -155,7 +155,7 @@ export class Sessions {
       kind: 'setSessionEnv',
       effect: async (record, operation) => {
         const turn = { session, queueTimeoutMs, leaseToken: conditions.leaseToken ?? null };
-        const order = { ...orderOf(record), ...turn, runId: operation.id, env };
+        const order = { ...lifeOrderOf(record), ...turn, runId: operation.id, env };
         await this.#context.nodes.call(record.nodeId, (node) => node.setSessionEnv(order));
         return {};
       },
@@ -186,7 +186,7 @@ export class Sessions {
         const { name = null, cwd = null, env = {}, timeoutMs = null, queueTimeoutMs = null, stdin, ...rest } = body;
         const processId: ProcessId = madeBy(operation, 'process') ?? newId('process', this.#context.random);
         const order = {
-          ...{ ...orderOf(record), session, processId, leaseToken: conditions.leaseToken ?? null },
+          ...{ ...lifeOrderOf(record), session, processId, leaseToken: conditions.leaseToken ?? null },
           request: operation.fingerprint,
           ...{ ...rest, name, cwd, env, timeoutMs, queueTimeoutMs, stdinOpen: stdin === 'open' },
         };
@@ -202,7 +202,7 @@ export class Sessions {
       ...{ caller, sandboxId, conditions, request: { session } },
       kind: 'deleteSession',
       effect: async (record) => {
-        const order = { ...orderOf(record), session, leaseToken: conditions.leaseToken ?? null };
+        const order = { ...lifeOrderOf(record), session, leaseToken: conditions.leaseToken ?? null };
         await this.#context.nodes.call(record.nodeId, (node) => node.deleteSession(order));
         return {};
       },
@@ -222,7 +222,7 @@ export class Sessions {
   }
 
   #findRun(record: SandboxRecord, operation: Operation): Promise<RunReport> {
-    const order = { ...orderOf(record), runId: operation.id };
+    const order = { ...lifeOrderOf(record), runId: operation.id };
     return this.#context.nodes.call(record.nodeId, (node) => node.findRun(order));
   }
 
@@ -251,10 +251,6 @@ export class Sessions {
       ...(change.keep && { keep: change.keep }),
     });
   }
-}
-
-function orderOf(record: SandboxRecord) {
-  return { sandboxId: record.id, generation: record.generation };
 }
 
 /** Its subject is the life, and behind it the id of what it makes. */

@@ -62,8 +62,6 @@ export interface CallRequest<Route extends AnyRoute> extends CallOptions {
   readonly headers?: Readonly<Record<string, string>>;
   /** null: as long as it takes. */
   readonly timeoutMs?: number | null;
-  /** Its answer is taken with `arrayBuffer`, and may be large. */
-  readonly isTakenWhole?: boolean;
 }
 
 const defaultTimeoutMs = 60_000;
@@ -170,7 +168,6 @@ export class Connection {
         method: route.method,
         headers: { ...this.#headersOf(request, timeoutMs), ...request.headers, ...headers },
         ...bodyOf(request),
-        ...(request.isTakenWhole && { isTakenWhole: true }),
         ...(signals.length > 0 && { signal: signals.length === 1 ? signals[0]! : AbortSignal.any(signals) }),
       });
     } catch (error) {

@@ -76,7 +76,7 @@ export class Files {
   }
 
   async read(path: string, options: ReadOptions = {}): Promise<Uint8Array> {
-    const response = await this.#openRead(path, options, { isTakenWhole: true });
+    const response = await this.#openRead(path, options);
     try {
       return new Uint8Array(await response.arrayBuffer());
     } catch (error) {
@@ -291,14 +291,14 @@ export class Files {
     return openWatch(this.#binding, path, { ...options, ...this.#whose(options) });
   }
 
-  #openRead(path: string, options: ReadOptions, how: { readonly isTakenWhole?: boolean } = {}): Promise<Answer> {
+  #openRead(path: string, options: ReadOptions): Promise<Answer> {
     const { offset = 0, length } = options;
     if (length === 0) throw new PlatformError('invalid_request', 'A length is at least 1.');
     const isRange = offset !== 0 || length !== undefined;
     const range = offset < 0 ? `bytes=${offset}` : `bytes=${offset}-${length === undefined ? '' : offset + length - 1}`;
     return this.#binding.connection.openAgain(
       routes.readFile,
-      { ...this.#call(options), query: { path, ...this.#whose(options) }, timeoutMs: null, ...how },
+      { ...this.#call(options), query: { path, ...this.#whose(options) }, timeoutMs: null },
       { Accept: 'application/octet-stream', ...(isRange && { Range: range }) },
     );
   }

@@ -4,16 +4,12 @@
  *
  * It differs from fetch in one thing: a redirect is not followed; no server of ours sends one.
  */
-import { MessageReader } from './message-reader.ts';
-import { type LandingMessage, Landings, type NodeAgent, type NodeHttpAgents } from './node-landing.ts';
+import { MessageReader, type MessageSource } from './message-reader.ts';
 import type { Answer, ContentReader, Send, SentBody, SentRequest } from './send.ts';
 
 /** As much of Node's `http` as is used here; its types are not there in a browser. */
-interface NodeHttp extends NodeHttpAgents {
-  request(
-    url: string,
-    options: { method: string; headers: Record<string, string>; agent?: NodeAgent | undefined },
-  ): NodeRequest;
+interface NodeHttp {
+  request(url: string, options: { method: string; headers: Record<string, string> }): NodeRequest;
 }
 interface NodeRequest {
   on(event: 'response', listener: (message: NodeMessage) => void): unknown;
@@ -25,7 +21,7 @@ interface NodeRequest {
   destroy(error?: unknown): unknown;
   readonly destroyed: boolean;
 }
-interface NodeMessage extends LandingMessage {
+interface NodeMessage extends MessageSource {
   readonly statusCode?: number;
   readonly headers: Readonly<Record<string, string | string[] | undefined>>;
 }
@@ -41,8 +37,6 @@ interface Platform {
 
 /** How far an answer is read ahead of whoever takes it. */
 const readAheadBytes = 256 * 1024;
-/** From this on an answer that is taken whole gets its memory at once. */
-const largeBytes = 128 * 1024;
 
 /** `undefined` where this is no Node, or one that is too old to ask for a module. */
 export function findNodeSend(platform: Platform = globalThis as Platform): Send | undefined {
@@ -51,25 +45,21 @@ export function findNodeSend(platform: Platform = globalThis as Platform): Send 
   if (Bun !== undefined || Deno !== undefined) return undefined;
   const http = host.getBuiltinModule('node:http') as NodeHttp;
   const https = host.getBuiltinModule('node:https') as NodeHttp;
-  const landings = new Landings(http);
-  return (url, request) => {
-    if (url.startsWith('https:')) return send(https, url, request, landings);
-    return send(http, url, request, landings, request.isTakenWhole ? landings.agent : undefined);
-  };
+  return (url, request) => send(url.startsWith('https:') ? https : http, url, request);
 }
 
-function send(http: NodeHttp, url: string, sent: SentRequest, landings: Landings, agent?: NodeAgent): Promise<Answer> {
+function send(http: NodeHttp, url: string, sent: SentRequest): Promise<Answer> {
   const { method, headers, body, signal } = sent;
   const { promise, resolve, reject } = Promise.withResolvers<Answer>();
   if (signal?.aborted) return Promise.reject(signal.reason);
-  const request = http.request(url, { method, headers: headersOf(headers, body), agent });
+  const request = http.request(url, { method, headers: headersOf(headers, body) });
   let message: NodeMessage | undefined;
   const onAbort = () => (message ?? request).destroy(signal?.reason);
   signal?.addEventListener('abort', onAbort, { once: true });
   request.on('close', () => signal?.removeEventListener('abort', onAbort));
   request.on('response', (found) => {
     message = found;
-    resolve(new NodeAnswer(url, found, landings));
+    resolve(new NodeAnswer(url, found));
   });
   // After the answer has begun, what goes wrong is told by whoever reads it.
   request.on('error', reject);
@@ -117,12 +107,10 @@ class NodeAnswer implements Answer {
   readonly url: string;
   readonly status: number;
   readonly #message: NodeMessage;
-  readonly #landings: Landings;
   #body: ReadableStream<Uint8Array<ArrayBuffer>> | undefined;
 
-  constructor(url: string, message: NodeMessage, landings: Landings) {
+  constructor(url: string, message: NodeMessage) {
     this.url = url;
-    this.#landings = landings;
     this.status = message.statusCode ?? 0;
     this.#message = message;
     // What has no content is over at once: nobody reads it, and its connection is free for the next request.
@@ -156,9 +144,7 @@ class NodeAnswer implements Answer {
   }
 
   async arrayBuffer(): Promise<ArrayBuffer> {
-    const { 'content-length': length = '0', 'transfer-encoding': coding } = this.#message.headers;
-    const size = coding === undefined ? Number(length) : 0;
-    const bytes = await (size >= largeBytes ? this.#landings.land(this.#message, size) : this.#collect());
+    const bytes = await this.#collect();
     const isWhole = bytes.byteOffset === 0 && bytes.byteLength === bytes.buffer.byteLength;
     return isWhole ? bytes.buffer : bytes.slice().buffer;
   }

@@ -8,8 +8,6 @@ export interface SentRequest {
   /** fetch asks for it where the body is a stream. */
   readonly duplex?: 'half';
   readonly signal?: AbortSignal;
-  /** Its answer is taken with `arrayBuffer`, and may be large. */
-  readonly isTakenWhole?: boolean;
 }
 
 export type SentBody = string | Uint8Array<ArrayBuffer> | Blob | ReadableStream<Uint8Array>;
