@@ -241,7 +241,7 @@ describe('repeats', () => {
 
     expect(keys).toHaveLength(3);
     expect(new Set(keys).size).toBe(1);
-    expect(keys[0]).toMatch(/^sdk-opr/);
+    expect(keys[0]).toMatch(/^sdk-[0-9a-f-]{36}$/);
     expect(waits).toHaveLength(2);
   });
 

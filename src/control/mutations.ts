@@ -6,12 +6,12 @@
  *  - Under one key an effect is begun at most once by this run of the server; callers at the same time share it.
  *  - A key that was journalled and not answered was interrupted: it is resumed, or said to be in doubt, never simply done again.
  *  - The key is journalled before the effect begins, unless whoever carries the effect out does so once for its subject, and the subject
- *    follows from the key: then both go on at the same time, and the answer waits for both. Such a key and its answer are written and not
- *    synced: a loss of power that takes them leaves the effect known by its subject, or has ended the life that the subject names.
+ *    follows from the key: then it is journalled once, behind the answer and with it, and not synced. A crash that takes it leaves the effect
+ *    known by its subject, or has ended the life that the subject names.
  *  - A refusal that promises that nothing was changed, and that may pass later, frees the key; not when it was interrupted
  *    before: the promise is about this attempt, and an earlier one may have taken effect.
  */
-import { createHash } from 'node:crypto';
+import { hash } from 'node:crypto';
 import { type Conditions, isErrorCode, newId, type OperationId, PlatformError } from '../protocol/index.ts';
 import type { OperationRecord, Readers, Tables } from '../store/index.ts';
 import type { Caller } from './caller.ts';
@@ -53,10 +53,8 @@ interface KeptRefusal {
   readonly details: Readonly<Record<string, unknown>>;
 }
 
-/** `journalled`: the key is kept when it resolves. */
 type Admission =
-  | { readonly kind: 'fresh'; readonly operation: Operation; readonly journalled: Promise<void> }
-  | { readonly kind: 'interrupted'; readonly operation: Operation; readonly journalled: Promise<void> }
+  | { readonly kind: 'fresh' | 'interrupted'; readonly operation: Operation }
   | { readonly kind: 'answered'; readonly operation: Operation; readonly answer: Answer };
 
 interface Named {
@@ -86,7 +84,10 @@ export class Mutations {
       if (running.fingerprint !== fingerprint) return Promise.reject(keyReused(key));
       return running.result as Promise<Result>;
     }
-    const result = this.#runKeyed(mutation, { key, fingerprint }).finally(() => this.#running.delete(place));
+    const named = { key, fingerprint };
+    const over = () => this.#running.delete(place);
+    const isExact = mutation.exactSubject !== undefined;
+    const result = isExact ? this.#runExact(mutation, named, over) : this.#runKeyed(mutation, named).finally(over);
     this.#running.set(place, { fingerprint, result });
     return result;
   }
@@ -99,34 +100,39 @@ export class Mutations {
     const admission = await this.#admit(mutation, named);
     const { operation } = admission;
     if (admission.kind === 'answered') return readAnswer(mutation, operation, admission.answer);
-    const journalled = this.#journalled(admission);
-    if (mutation.exactSubject === undefined) await journalled;
+    await this.#context.faults.hit('after-journal-operation');
     let result: Result;
     try {
       const work = admission.kind === 'fresh' ? mutation.effect : (mutation.resume ?? mutation.effect);
       result = await work(operation);
     } catch (error) {
-      await journalled;
       await this.#settleRefusal(mutation, admission, error);
       throw error;
     }
-    await journalled;
     await this.#context.faults.hit('before-store-answer');
-    await this.#finish(mutation, operation.id, {
-      ok: true,
-      result: mutation.keep === undefined ? result : mutation.keep(result),
-    });
+    await this.#finish(mutation, operation.id, answerOf(mutation, result));
     await this.#context.faults.hit('after-store-answer');
     return result;
   }
 
-  async #admit<Result>(mutation: Mutation<Result>, named: Named): Promise<Admission> {
-    const subjectId = mutation.exactSubject?.(named.key);
-    if (subjectId === undefined || (await this.#isKnown(mutation, named)))
-      return await this.#admitFirst(mutation, named);
-    const record = this.#recordOf(mutation, named, subjectId);
-    const journalled = this.#journal(mutation, (tables) => tables.operations.insert(record));
-    return { kind: 'fresh', operation: record, journalled };
+  /** Of a mutation with an `exactSubject`. `over` is called when what it left is journalled, which its caller does not wait for. */
+  async #runExact<Result>(mutation: Mutation<Result>, named: Named, over: () => void): Promise<Result> {
+    let journalled = Promise.resolve();
+    try {
+      if (await this.#isKnown(mutation, named)) return await this.#runKeyed(mutation, named);
+      const record = this.#recordOf(mutation, named, mutation.exactSubject!(named.key));
+      try {
+        const result = await mutation.effect(record);
+        journalled = this.#journalBehind(mutation, record, answerOf(mutation, result));
+        return result;
+      } catch (error) {
+        const left = leftBy(error);
+        if (left !== 'nothing') journalled = this.#journalBehind(mutation, record, left === 'doubt' ? null : left);
+        throw error;
+      }
+    } finally {
+      void journalled.finally(over);
+    }
   }
 
   async #isKnown<Result>({ caller: { teamId } }: Mutation<Result>, { key }: Named): Promise<boolean> {
@@ -135,17 +141,16 @@ export class Mutations {
   }
 
   /** Journalled, or found in the journal, when it resolves. */
-  #admitFirst<Result>(mutation: Mutation<Result>, named: Named): Promise<Admission> {
+  #admit<Result>(mutation: Mutation<Result>, named: Named): Promise<Admission> {
     const { store, serverRun } = this.#context;
     const { teamId } = mutation.caller;
-    const journalled = Promise.resolve();
     return store.transact(async (tables): Promise<Admission> => {
       const found = await tables.operations.findByKey({ teamId, key: named.key });
       if (found === undefined) {
         const subjectId = mutation.subject?.() ?? (await mutation.about?.(tables)) ?? null;
         const record = this.#recordOf(mutation, named, subjectId);
         await tables.operations.insert(record);
-        return { kind: 'fresh', operation: record, journalled };
+        return { kind: 'fresh', operation: record };
       }
       if (found.fingerprint !== named.fingerprint) throw keyReused(named.key);
       if (found.answer !== null) {
@@ -155,7 +160,7 @@ export class Mutations {
         const taken = await tables.operations.adopt({ id: found.id, from: found.serverRun, to: serverRun });
         if (!taken) throw new PlatformError('operation_in_doubt', 'Another server has taken this operation over.');
       }
-      return { kind: 'interrupted', operation: found, journalled };
+      return { kind: 'interrupted', operation: found };
     });
   }
 
@@ -181,27 +186,28 @@ export class Mutations {
     };
   }
 
-  async #journalled({ operation, journalled }: Exclude<Admission, { kind: 'answered' }>): Promise<void> {
+  async #journalBehind<Result>(
+    mutation: Mutation<Result>,
+    record: OperationRecord,
+    answer: Answer | null,
+  ): Promise<void> {
+    const finished =
+      answer === null ? {} : { finishedAtMs: this.#context.clock.nowMs(), answer: JSON.stringify(answer) };
     try {
-      await journalled;
+      await this.#context.faults.hit('before-store-answer');
+      await this.#journal(mutation, (tables) => tables.operations.insert({ ...record, ...finished }));
     } catch (error) {
-      // The effect is under way and its caller must hear of it; a repeat finds it by its subject.
-      this.#context.logger.error('an idempotency key could not be journalled', { operationId: operation.id, error });
+      // The effect stands; a repeat finds it by its subject.
+      this.#context.logger.error('an idempotency key could not be journalled', { operationId: record.id, error });
     }
-    await this.#context.faults.hit('after-journal-operation');
   }
 
   async #settleRefusal<Result>(mutation: Mutation<Result>, admission: Admission, error: unknown): Promise<void> {
     const { id } = admission.operation;
-    if (!(error instanceof PlatformError) || error.retry === 'unknown' || error.code === 'internal') return;
-    // Known by its subject alone: the key was journalled for this request, and is another's.
-    const isOfAnother = error.code === 'idempotency_key_reused';
-    if (error.retry === 'backoff' || isOfAnother) {
-      if (admission.kind === 'fresh') await this.#free(mutation, id);
-      return;
-    }
-    const { code, message, details } = error;
-    await this.#finish(mutation, id, { ok: false, error: { code, message, details } });
+    const left = leftBy(error);
+    if (left === 'doubt') return;
+    if (left !== 'nothing') await this.#finish(mutation, id, left);
+    else if (admission.kind === 'fresh') await this.#free(mutation, id);
   }
 
   async #free<Result>(mutation: Mutation<Result>, id: OperationId): Promise<void> {
@@ -224,6 +230,19 @@ export class Mutations {
   }
 }
 
+function answerOf<Result>({ keep }: Mutation<Result>, result: Result): Answer {
+  return { ok: true, result: keep === undefined ? result : keep(result) };
+}
+
+/** What an effect that failed leaves of its key: nothing, so that it is free; a doubt, which a repeat resumes; or a refusal for good. */
+function leftBy(error: unknown): 'nothing' | 'doubt' | Answer {
+  if (!(error instanceof PlatformError) || error.retry === 'unknown' || error.code === 'internal') return 'doubt';
+  // Known by its subject alone: the key is another request's.
+  if (error.retry === 'backoff' || error.code === 'idempotency_key_reused') return 'nothing';
+  const { code, message, details } = error;
+  return { ok: false, error: { code, message, details } };
+}
+
 function readAnswer<Result>(mutation: Mutation<Result>, operation: Operation, answer: Answer): Result {
   if (answer.ok) {
     return mutation.restore === undefined ? (answer.result as Result) : mutation.restore(answer.result, operation);
@@ -240,7 +259,7 @@ function keyReused(key: string): PlatformError {
 function fingerprintOf(mutation: Pick<Mutation<never>, 'kind' | 'request' | 'conditions'>): string {
   const { generation, expectedVersion } = mutation.conditions;
   const asked = { kind: mutation.kind, request: mutation.request, generation, expectedVersion };
-  return createHash('sha256').update(canonicalJson(asked)).digest('hex');
+  return hash('sha256', canonicalJson(asked), 'hex');
 }
 
 /** The same text for the same data, whatever the order of keys. */

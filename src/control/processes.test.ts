@@ -1,7 +1,7 @@
 import { afterEach, expect, test } from 'vitest';
 import { ControlRig } from '../../test/support/control-rig.ts';
 import { lostAnswer } from '../../test/support/fake-node.ts';
-import { type Conditions, newId, routes, type SandboxId } from '../protocol/index.ts';
+import { type Conditions, newId, PlatformError, routes, type SandboxId } from '../protocol/index.ts';
 import { parseOutputCursor, parseSignal, writeOutputCursor } from './process-views.ts';
 
 let rig: ControlRig;
@@ -43,12 +43,15 @@ test('a start that was cut off in an earlier life is in doubt, and not made in t
   expect(rig.node.processes.starts).toEqual([]);
 });
 
+function keptAs(key: string) {
+  return rig.store.read((tables) => tables.operations.findByKey({ teamId: rig.caller.teamId, key }));
+}
+
 /** As a crash leaves it that comes after the start and before its key is kept. */
 async function loseKey(key: string): Promise<void> {
-  await rig.store.transact(async (tables) => {
-    const kept = await tables.operations.findByKey({ teamId: rig.caller.teamId, key });
-    await tables.operations.remove(kept!.id);
-  });
+  await expect.poll(() => keptAs(key)).toBeDefined();
+  const kept = await keptAs(key);
+  await rig.store.transact((tables) => tables.operations.remove(kept!.id));
   await rig.restart();
 }
 
@@ -81,7 +84,7 @@ test('K21: K22: another request under a key that was never kept is refused, and 
   expect(rig.node.processes.starts).toHaveLength(1);
 });
 
-test('K22: a start that names no life waits until its key is kept; one that does is under way meanwhile', async () => {
+test('K22: a start that names no life waits until its key is kept; the key of one that does is kept behind its answer', async () => {
   rig = await ControlRig.open();
   const { id, generation } = await rig.create();
   const gate = rig.faults.hold('after-journal-operation');
@@ -91,17 +94,41 @@ test('K22: a start that names no life waits until its key is kept; one that does
   gate.open();
   await waiting;
 
-  const held = rig.faults.hold('after-journal-operation');
-  const begun = start(id, { idempotencyKey: 'two', generation });
-  await held.reached;
-  await expect.poll(() => rig.node.processes.starts.length).toBe(2);
-  // Its answer waits for both.
-  let isAnswered = false;
-  void begun.then(() => (isAnswered = true));
-  await new Promise((resolve) => setImmediate(resolve));
-  expect(isAnswered).toBe(false);
+  const held = rig.faults.hold('before-store-answer');
+  const conditions = { idempotencyKey: 'two', generation };
+  const first = await start(id, conditions);
+  // Until it is kept, a repeat is answered with the same, and another request is refused.
+  expect((await start(id, conditions)).id).toBe(first.id);
+  await expect(start(id, conditions, ['sleep', '2'])).rejects.toMatchObject({ code: 'idempotency_key_reused' });
+  expect(await keptAs('two')).toBeUndefined();
   held.open();
-  await begun;
+  await expect.poll(async () => (await keptAs('two'))?.answer).toContain(first.id);
+  expect((await start(id, conditions)).id).toBe(first.id);
+  expect(rig.node.processes.starts).toHaveLength(2);
+});
+
+test('K22: what became of a start that failed is kept as for any other: a refusal for good, a doubt, or nothing', async () => {
+  rig = await ControlRig.open();
+  const { id, generation } = await rig.create();
+  const refusals = [
+    { code: 'user_not_usable', isKept: true },
+    { code: 'outcome_unknown', isKept: true },
+    { code: 'sandbox_unavailable', isKept: false },
+  ] as const;
+  for (const { code, isKept } of refusals) {
+    rig.node.fail('startProcess', { when: 'before', error: new PlatformError(code, 'As the test says.') });
+    await expect(start(id, { idempotencyKey: code, generation })).rejects.toMatchObject({ code });
+    await expect.poll(async () => (await keptAs(code)) !== undefined).toBe(isKept);
+  }
+  expect((await keptAs('user_not_usable'))?.answer).toContain('user_not_usable');
+  expect((await keptAs('outcome_unknown'))?.answer).toBeNull();
+  // The doubt is resumed, the refusal told again, and what left nothing is done.
+  await expect(start(id, { idempotencyKey: 'user_not_usable', generation })).rejects.toMatchObject({
+    code: 'user_not_usable',
+  });
+  await start(id, { idempotencyKey: 'outcome_unknown', generation });
+  await start(id, { idempotencyKey: 'sandbox_unavailable', generation });
+  expect(rig.node.processes.starts).toHaveLength(2);
 });
 
 test('a start with its output: the process comes first, then what it says; a repeat is answered with the same', async () => {

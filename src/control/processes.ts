@@ -3,7 +3,7 @@
  * records and the output. Nothing is written to the store for a process, except under an idempotency key: its start and end are in no
  * event, because a synced commit per process would cost more than the process.
  */
-import { createHash } from 'node:crypto';
+import { hash } from 'node:crypto';
 import {
   type BodyOf,
   type Conditions,
@@ -338,7 +338,7 @@ function processOfKey(of: { teamId: string; key: string; sandboxId: SandboxId; g
   let block = 0;
   return newId('process', (bytes) => {
     const text = `${block++} ${teamId} ${sandboxId} ${generation} ${key}`;
-    bytes.set(createHash('sha256').update(text).digest().subarray(0, bytes.byteLength));
+    bytes.set(hash('sha256', text, 'buffer').subarray(0, bytes.byteLength));
     return bytes;
   });
 }

@@ -69,7 +69,7 @@ export class SandboxRecords {
   }
 
   find(sandboxId: SandboxId): Promise<SandboxRecord | undefined> {
-    return this.#context.store.read((tables) => tables.sandboxes.find(sandboxId));
+    return this.#context.store.findSandbox(sandboxId);
   }
 
   /** The record after an event of the table, not yet committed. */

@@ -45,6 +45,8 @@ export interface Store {
     options?: { readonly durability: Durability },
   ): Promise<Result>;
   read<Result>(work: (tables: Readers) => Promise<Result>): Promise<Result>;
+  /** As `read` finds it; a store may remember it, and is never behind what was answered before the call. */
+  findSandbox(id: SandboxId): Promise<SandboxRecord | undefined>;
   close(): Promise<void>;
 }
 

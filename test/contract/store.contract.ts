@@ -47,11 +47,83 @@ export function describeStore(name: string, makeDatabase: () => Promise<TestData
     describeTransactions(() => database);
     describeReading(() => database);
     describeDurability(() => database);
+    describeFindSandbox(() => database);
     describeSandboxTable(() => database);
     describeOtherTables(() => database);
     describeBranchTables(() => database);
     describeWorkspaceTables(() => database);
     describePlanTables(() => database);
+  });
+}
+
+function describeFindSandbox(database: () => TestDatabase): void {
+  const next = (record: SandboxRecord): SandboxRecord => ({ ...record, version: record.version + 1 });
+
+  test('a sandbox is found as it was last committed: not before its commit, and from then on', async () => {
+    const faults = new ScriptedFaults();
+    const store = await database().open({ faults });
+    const record = sandboxRecord();
+    expect(await store.findSandbox(record.id)).toBeUndefined();
+    await store.transact(({ sandboxes }) => sandboxes.insert(record));
+    expect(await store.findSandbox(record.id)).toEqual(record);
+
+    const gate = faults.hold('store-before-commit');
+    const updated = store.transact(({ sandboxes }) => sandboxes.update(next(record)));
+    await gate.reached;
+    // Written and not committed: looked for twice, because the first look may be remembered.
+    expect(await store.findSandbox(record.id)).toEqual(record);
+    expect(await store.findSandbox(record.id)).toEqual(record);
+    gate.open();
+    await updated;
+    expect(await store.findSandbox(record.id)).toEqual(next(record));
+
+    await store.transact(({ sandboxes }) => sandboxes.remove(record.id));
+    expect(await store.findSandbox(record.id)).toBeUndefined();
+  });
+
+  test('a change that was undone is not found, whether its own work failed or the commit', async () => {
+    const faults = new ScriptedFaults();
+    const store = await database().open({ faults });
+    const record = sandboxRecord();
+    await store.transact(({ sandboxes }) => sandboxes.insert(record));
+    const failing = store.transact(async ({ sandboxes }) => {
+      await sandboxes.update(next(record));
+      throw new Error('changed my mind');
+    });
+    await expect(failing).rejects.toThrow('changed my mind');
+    expect(await store.findSandbox(record.id)).toEqual(record);
+    faults.set('store-before-commit', { kind: 'error', error: new Error('no commit') });
+    await expect(store.transact(({ sandboxes }) => sandboxes.update(next(record)))).rejects.toThrow('no commit');
+    faults.clear('store-before-commit');
+    expect(await store.findSandbox(record.id)).toEqual(record);
+    await store.transact(({ sandboxes }) => sandboxes.update(next(record)));
+    expect(await store.findSandbox(record.id)).toEqual(next(record));
+  });
+
+  test('while a sandbox changes and is looked for, nobody finds what is older than a change that was answered', async () => {
+    const store = await database().open();
+    const record = sandboxRecord();
+    await store.transact(({ sandboxes }) => sandboxes.insert(record));
+    let answered = record.version;
+    let isOver = false;
+    const change = async () => {
+      for (let round = 0; round < 200; round++) {
+        const current = (await store.findSandbox(record.id))!;
+        await store.transact(({ sandboxes }) => sandboxes.update(next(current)));
+        answered = current.version + 1;
+        if (round % 3 === 0) await nextTurn();
+      }
+      isOver = true;
+    };
+    const look = async () => {
+      for (let looks = 0; !isOver; looks++) {
+        const least = answered;
+        expect((await store.findSandbox(record.id))!.version).toBeGreaterThanOrEqual(least);
+        if (looks % 7 === 0) await nextTurn();
+      }
+    };
+    await Promise.all([change(), look(), look(), look()]);
+    expect(answered).toBe(record.version + 200);
   });
 }
 

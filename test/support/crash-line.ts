@@ -22,6 +22,7 @@ export class CrashLine {
     return {
       transact: (work) => this.#pass(() => store.transact(work)),
       read: (work) => this.#pass(() => store.read(work)),
+      findSandbox: (id) => this.#pass(() => store.findSandbox(id)),
       close: () => store.close(),
     };
   }

@@ -43,13 +43,20 @@ type Outcome =
 export class GroupCommit {
   readonly #connection: Connection;
   readonly #faults: FaultPoints;
+  readonly #onBatchOver: () => void;
   #queue: Entry[] = [];
   /** Set while batches run or one is about to. */
   #running: Promise<void> | undefined;
 
-  constructor(options: { readonly connection: Connection; readonly faults: FaultPoints }) {
+  /** `onBatchOver`: called when what a batch wrote is committed or undone, before anybody hears of it. */
+  constructor(options: {
+    readonly connection: Connection;
+    readonly faults: FaultPoints;
+    readonly onBatchOver?: () => void;
+  }) {
     this.#connection = options.connection;
     this.#faults = options.faults;
+    this.#onBatchOver = options.onBatchOver ?? (() => {});
   }
 
   async run<Result>(work: Work<Result>, durability: Durability): Promise<Result> {
@@ -84,10 +91,12 @@ export class GroupCommit {
       await this.#runWorks(batch, outcomes);
       await this.#faults.hit('store-before-commit');
       this.#connection.command('COMMIT');
+      this.#onBatchOver();
       await this.#faults.hit('store-after-commit');
       for (const [index, outcome] of outcomes.entries()) answerWith(batch[index]!, outcome);
     } catch (error) {
       this.#connection.rollback();
+      this.#onBatchOver();
       // Works that had not begun are no part of the failure, unless not even the first could begin.
       if (outcomes.length === 0) outcomes.length = batch.length;
       for (const { answer } of batch.slice(0, outcomes.length)) answer.reject(error);

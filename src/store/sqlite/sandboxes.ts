@@ -3,6 +3,7 @@ import { PlatformError } from '../../protocol/index.ts';
 import type { SandboxFilter, SandboxPage, SandboxRecord, SandboxTable } from '../store.ts';
 import type { Scope, Value } from './connection.ts';
 import { parseNetwork, parseSpec, parseState, parseTextMap } from './json-columns.ts';
+import type { KnownSandboxes } from './known-sandboxes.ts';
 import { type Condition, joinConditions, newestFirst } from './newest-first.ts';
 import type { RowReader, RowShape } from './readable.ts';
 
@@ -69,13 +70,20 @@ const nameIsFreeSql = `NOT EXISTS (SELECT 1 FROM sandboxes AS other
 export class SqliteSandboxes implements SandboxTable {
   readonly #scope: Scope;
   readonly #rows: RowReader;
+  readonly #known: KnownSandboxes;
 
-  constructor(scope: Scope, rows: RowReader) {
+  /** `known` hears of whatever is about to be written. */
+  constructor(scope: Scope, rows: RowReader, known: KnownSandboxes) {
     this.#scope = scope;
     this.#rows = rows;
+    this.#known = known;
   }
 
   async find(id: SandboxId): Promise<SandboxRecord | undefined> {
+    return this.findNow(id);
+  }
+
+  findNow(id: SandboxId): SandboxRecord | undefined {
     return this.#rows.one(shapeOf(), this.#scope.arrays<SandboxRow>(`${selectSql} WHERE id = ?`, id)[0]);
   }
 
@@ -102,6 +110,7 @@ export class SqliteSandboxes implements SandboxTable {
   }
 
   async insert(record: SandboxRecord): Promise<void> {
+    this.#known.changes(record.id);
     const inserted = this.#scope.run(insertSql, ...valuesOf(record));
     if (inserted === 0) throw nameTaken(record);
     this.#putPairs(record);
@@ -110,6 +119,7 @@ export class SqliteSandboxes implements SandboxTable {
   /** Writes only what differs: every column that is set costs the indexes that it is part of. */
   async update(record: SandboxRecord): Promise<boolean> {
     const { id, teamId, name } = record;
+    this.#known.changes(id);
     const currentSql = `${selectSql} WHERE id = ? AND version = ?`;
     const [current] = this.#scope.arrays<SandboxRow>(currentSql, id, record.version - 1);
     if (!current) return false;
@@ -127,6 +137,7 @@ export class SqliteSandboxes implements SandboxTable {
   }
 
   async remove(id: SandboxId): Promise<void> {
+    this.#known.changes(id);
     this.#scope.run('DELETE FROM sandboxes WHERE id = ?', id); // The pairs go with it.
   }
 

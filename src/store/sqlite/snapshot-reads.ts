@@ -34,6 +34,10 @@ export class SnapshotReads {
     return answer.promise;
   }
 
+  get isIdle(): boolean {
+    return !this.#draining;
+  }
+
   /** Waits until every read that was asked for is answered. */
   async idle(): Promise<void> {
     while (this.#draining) await this.#running;

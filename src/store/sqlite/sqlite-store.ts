@@ -1,7 +1,7 @@
 /** The store on two connections. Each work gets tables of its own, which end with it. */
 import type { FaultPoints } from '../../base/index.ts';
-import { PlatformError } from '../../protocol/index.ts';
-import type { Durability, Readers, Store, Tables } from '../store.ts';
+import { PlatformError, type SandboxId } from '../../protocol/index.ts';
+import type { Durability, Readers, SandboxRecord, Store, Tables } from '../store.ts';
 import { SqliteBackups } from './backups.ts';
 import { SqliteCheckpoints } from './checkpoints.ts';
 import type { Connection, Scope } from './connection.ts';
@@ -9,6 +9,7 @@ import { SqliteEvents } from './events.ts';
 import { SqliteExposures } from './exposures.ts';
 import { GroupCommit } from './group-commit.ts';
 import { SqliteHistory } from './history.ts';
+import { KnownSandboxes } from './known-sandboxes.ts';
 import { SqliteLeases } from './leases.ts';
 import { SqliteOperations } from './operations.ts';
 import { SqlitePlans } from './plans.ts';
@@ -30,11 +31,16 @@ export class SqliteStore implements Store {
   readonly #parts: SqliteStoreParts;
   readonly #writes: GroupCommit;
   readonly #reads: SnapshotReads;
+  readonly #known = new KnownSandboxes();
   #closed: Promise<void> | undefined;
 
   constructor(parts: SqliteStoreParts) {
     this.#parts = parts;
-    this.#writes = new GroupCommit({ connection: parts.writer, faults: parts.faults });
+    this.#writes = new GroupCommit({
+      connection: parts.writer,
+      faults: parts.faults,
+      onBatchOver: () => this.#known.settled(),
+    });
     this.#reads = new SnapshotReads(parts.reader);
   }
 
@@ -49,6 +55,20 @@ export class SqliteStore implements Store {
   async read<Result>(work: (tables: Readers) => Promise<Result>): Promise<Result> {
     this.#refuseWhenClosed();
     return this.#reads.run((scope) => work(this.#tables(scope)));
+  }
+
+  async findSandbox(id: SandboxId): Promise<SandboxRecord | undefined> {
+    this.#refuseWhenClosed();
+    // Whoever reads meanwhile came before, and is answered before.
+    const known = this.#reads.isIdle ? this.#known.get(id) : undefined;
+    return known ?? (await this.#reads.run((scope) => this.#learn(scope, id)));
+  }
+
+  /** Its one look at the database and what is learnt from it are one step: nothing is committed between the two. */
+  async #learn(scope: Scope, id: SandboxId): Promise<SandboxRecord | undefined> {
+    const record = this.#sandboxes(scope).findNow(id);
+    if (record !== undefined) this.#known.learn(record);
+    return record;
   }
 
   /** What was given before is finished first. */
@@ -68,10 +88,14 @@ export class SqliteStore implements Store {
     if (this.#closed) throw new PlatformError('shutting_down', 'The store is closed.');
   }
 
+  #sandboxes(scope: Scope, rows = new RowReader(this.#parts.onUnreadable)): SqliteSandboxes {
+    return new SqliteSandboxes(scope, rows, this.#known);
+  }
+
   #tables(scope: Scope): Tables {
     const rows = new RowReader(this.#parts.onUnreadable);
     return {
-      sandboxes: new SqliteSandboxes(scope, rows),
+      sandboxes: this.#sandboxes(scope, rows),
       operations: new SqliteOperations(scope),
       keys: new SqliteKeys(scope, rows),
       teams: new SqliteTeams(scope),
