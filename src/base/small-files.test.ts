@@ -43,6 +43,16 @@ test('a new file is the one that was made ahead, and one that is there stays the
   expect([await read('a'), await read('b')]).toEqual([2, 3]);
 });
 
+test('a file that is made is the one made ahead, or one like it, also over one that is there', async () => {
+  await files.prepare();
+  const ahead = await inodeOf('.spare');
+  files.create('a', '1');
+  expect(await inodeOf('a')).toBe(ahead);
+  files.create('a', '2');
+  expect(await read('a')).toBe(2);
+  expect(await readdir(directory)).toEqual(['a']);
+});
+
 test('without one made ahead, or when somebody removed it, a file is made as it is needed', async () => {
   await files.prepare();
   await rm(join(directory, '.spare'));

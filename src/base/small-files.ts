@@ -30,9 +30,13 @@ export class SmallFiles {
 
   /** `content` is one that blanks behind it do not change. One at a time for each name. */
   write(name: string, content: string): void {
+    if (!writeOver(join(this.#directory, name), Buffer.from(content))) this.create(name, content);
+  }
+
+  /** As `write`, where none of this name is there: to find that out takes as long as to write it. */
+  create(name: string, content: string): void {
     const path = join(this.#directory, name);
-    if (writeOver(path, Buffer.from(content)) || this.#writeSpare(path, content)) return;
-    writeSmallFile(path, content, this.#mode);
+    if (!this.#writeSpare(path, content)) writeSmallFile(path, content, this.#mode);
   }
 
   /** Makes one ahead, if there is none. That it cannot is no failure: the next one is made when it is needed. */

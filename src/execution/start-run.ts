@@ -112,7 +112,8 @@ async function startOnConnection({ socket, isGreeted }: RunLine, frame: Buffer):
     return await answered.promise;
   } finally {
     clearTimeout(timer);
-    socket.destroy();
+    // When whoever waits for the answer has it: to close takes the kernel as long as to answer.
+    setImmediate(() => socket.destroy());
   }
 }
 

@@ -60,7 +60,8 @@ class Follow {
 
   async *items(cursor: number): AsyncGenerator<ProcessItem, void> {
     const { table, entry, reader, hold, signal, live } = this.#parts;
-    for (let at = cursor, isBehind = true; !signal.aborted; ) {
+    // From the beginning on, of one that lives: it may just have begun, and have said nothing.
+    for (let at = cursor, isBehind = cursor > 0; !signal.aborted; ) {
       // Init knows when there is more; a look at the files that finds nothing costs more than the question.
       if (!isBehind && live && entry.isLive) await hold.more(at, signal);
       // Looked at before the read: what was written until then is in it.

@@ -77,8 +77,14 @@ export function processRecordFiles(sandboxDirectory: string, kind: RunKind = 'pr
   return new SmallFiles(processesDirectory(sandboxDirectory, kind), { mode: 0o600 });
 }
 
-export function writeProcessRecord(files: SmallFiles, record: ProcessRecord): void {
-  files.write(recordName(record.processId), `${JSON.stringify(record)}\n`);
+export function writeProcessRecord(
+  files: SmallFiles,
+  record: ProcessRecord,
+  options: { readonly isNew: boolean },
+): void {
+  const content = `${JSON.stringify(record)}\n`;
+  if (options.isNew) files.create(recordName(record.processId), content);
+  else files.write(recordName(record.processId), content);
 }
 
 export async function removeProcessRecord(sandboxDirectory: string, processId: RunId): Promise<void> {

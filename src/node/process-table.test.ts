@@ -54,7 +54,7 @@ function record(sequence: number, more: Partial<ProcessRecord> = {}): ProcessRec
 
 async function keep(...records: readonly ProcessRecord[]): Promise<void> {
   const files = processRecordFiles(directory);
-  for (const one of records) writeProcessRecord(files, one);
+  for (const one of records) writeProcessRecord(files, one, { isNew: true });
 }
 
 async function writeJournalOf(processId: RunId, ...records: readonly Buffer[]): Promise<void> {

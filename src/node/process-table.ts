@@ -135,7 +135,7 @@ export class ProcessTable {
     entry.isStarting = true;
     this.#live.set(processId, entry);
     try {
-      await this.save(entry);
+      await this.save(entry, { isNew: true });
     } catch (error) {
       this.#live.delete(processId);
       rethrowDiskFull(error);
@@ -155,10 +155,10 @@ export class ProcessTable {
   }
 
   /** Writes what the entry is by then; of one that was removed meanwhile, nothing. */
-  async save(entry: ProcessEntry): Promise<void> {
+  async save(entry: ProcessEntry, options = { isNew: false }): Promise<void> {
     const { processId } = entry.record;
     await this.#fileLock.run(processId, async () => {
-      if (this.find(processId) === entry) writeProcessRecord(this.#files, entry.record);
+      if (this.find(processId) === entry) writeProcessRecord(this.#files, entry.record, options);
     });
   }
 
