@@ -3,6 +3,7 @@ import { join } from 'node:path';
 import { ensureNativeInit } from '../src/app/index.ts';
 import type { Sandbox } from '../src/sdk/index.ts';
 import { Platform, type PlatformOptions } from '../test/support/platform.ts';
+import { BareHttp } from './bare-http.ts';
 import { HttpClient, type ServerAddress } from './http-client.ts';
 import { forEachAtOnce } from './interleave.ts';
 import type { Scope } from './row.ts';
@@ -25,6 +26,12 @@ export function openHttp(scope: Scope, platform: Platform): HttpClient {
   const client = new HttpClient(addressOf(platform));
   scope.stack.defer(() => client.close());
   return client;
+}
+
+export function openBareHttp(scope: Scope, platform: Platform): BareHttp {
+  const bare = new BareHttp(addressOf(platform));
+  scope.stack.defer(() => bare.close());
+  return bare;
 }
 
 export async function startRaw(scope: Scope): Promise<Worker> {

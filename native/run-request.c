@@ -256,18 +256,16 @@ static bool open_descriptors(struct run *run, const struct wish *wish)
 
 static void close_launch(struct launch *launch)
 {
-	if (launch->input >= 0 && launch->input != launch->output)
-		close(launch->input);
-	if (launch->errors >= 0 && launch->errors != launch->output)
-		close(launch->errors);
-	if (launch->output >= 0)
-		close(launch->output);
-	if (launch->script >= 0)
-		close(launch->script);
-	if (launch->line >= 0)
-		close(launch->line);
-	if (launch->error >= 0)
-		close(launch->error);
+	if (launch->input == launch->output)
+		launch->input = -1;
+	if (launch->errors == launch->output)
+		launch->errors = -1;
+	int *const descriptors[] = { &launch->input, &launch->output, &launch->errors, &launch->script, &launch->line, &launch->error };
+	for (size_t i = 0; i < sizeof(descriptors) / sizeof(descriptors[0]); i++) {
+		if (*descriptors[i] >= 0)
+			close(*descriptors[i]);
+		*descriptors[i] = -1;
+	}
 }
 
 /* NULL, or what is the problem, with its code. */

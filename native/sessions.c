@@ -35,11 +35,29 @@ void session_let_go(struct run *run)
 	shell->owed = true;
 }
 
+static void close_one(int *descriptor)
+{
+	if (*descriptor >= 0)
+		close(*descriptor);
+	*descriptor = -1;
+}
+
+/*
+ * Of a text, init keeps the writing ends of the pipes until it is over: the shell closes its own before it answers, and each would wake init
+ * for an end that the answer tells as well.
+ */
+static void close_pipes(struct launch *launch)
+{
+	close_one(&launch->output);
+	close_one(&launch->errors);
+}
+
 static void fail_current(struct shell *shell, uint32_t code, uint32_t error)
 {
 	struct run *run = shell->current;
 	shell->current = NULL;
 	shell->due = 0;
+	close_pipes(&run->launch);
 	if (run->birth != NULL) {
 		birth_failed(run, code, error);
 		return;
@@ -70,6 +88,7 @@ static bool take_done(struct shell *shell, uint32_t value)
 	}
 	if (run->launching)
 		run_launched(run);
+	close_pipes(&run->launch);
 	/* The shell has let go of the pipes: unless somebody else has them, their end is there to be read. */
 	run->output.readable = run->errors.readable = true;
 	run_ended(run, (value & 255) << 8);
@@ -182,16 +201,6 @@ static bool send_order(const struct run *run, int line, bool in_file, int file)
 	return sendmsg(line, &message, MSG_NOSIGNAL | MSG_DONTWAIT) == (ssize_t)span.iov_len;
 }
 
-static void close_passed(struct launch *launch)
-{
-	int *const passed[] = { &launch->input, &launch->output, &launch->errors, &launch->script };
-	for (size_t i = 0; i < sizeof(passed) / sizeof(passed[0]); i++) {
-		if (*passed[i] >= 0)
-			close(*passed[i]);
-		*passed[i] = -1;
-	}
-}
-
 void session_order(struct run *run)
 {
 	struct shell *shell = run->session->shell;
@@ -212,7 +221,10 @@ void session_order(struct run *run)
 	int error = errno;
 	if (file >= 0)
 		close(file);
-	close_passed(&run->launch);
+	close_one(&run->launch.input);
+	close_one(&run->launch.script);
+	if (!run->in_session)
+		close_pipes(&run->launch);
 	if (sent) {
 		if (run->in_session)
 			streams_await(run);
@@ -303,6 +315,7 @@ void session_over(struct run *run)
 		fail_current(shell, 17, 0);
 	} else if (current != NULL) {
 		shell->current = NULL;
+		close_pipes(&current->launch);
 		current->died_with_session = true;
 		current->record->why = run->record->why;
 		run_ended(current, run->record->status);
@@ -329,6 +342,8 @@ void session_release(struct run *run)
 	birth_release(run);
 	free(run->buried);
 	session_let_go(run);
+	if (run->in_session)
+		close_pipes(&run->launch);
 	if (run->shell == NULL)
 		return;
 	for (struct run *other = runs_next(NULL); other != NULL; other = runs_next(other))

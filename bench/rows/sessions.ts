@@ -1,10 +1,11 @@
 /** Sessions over HTTP: commands in a shell, processes started from it beside stateless ones, and what an idle one takes. */
 import type { Process, Sandbox, Session } from '../../src/sdk/index.ts';
+import type { BareHttp } from '../bare-http.ts';
 import { againstLimit, againstPeer, type Finding, figure, formatNumber } from '../finding.ts';
 import type { HttpClient } from '../http-client.ts';
 import { interleave, timed } from '../interleave.ts';
 import type { Row } from '../row.ts';
-import { openHttp, startPlatform } from '../start.ts';
+import { openBareHttp, openHttp, startPlatform } from '../start.ts';
 import { anonymousBytesOf, availableBytes } from '../system.ts';
 
 const commandRounds = 400;
@@ -22,7 +23,7 @@ export const sessionsRow: Row = {
     const session = await sandbox.sessions.create();
     const http = openHttp(scope, platform);
     return [
-      ...(await measureCommands(http, sandbox, session)),
+      ...(await measureCommands(openBareHttp(scope, platform), http, sandbox, session)),
       await measureStarts(http, sandbox, session),
       await measureStreams(sandbox, session),
       await measureIdle(sandbox, platform.server.pid),
@@ -30,11 +31,17 @@ export const sessionsRow: Row = {
   },
 };
 
-async function measureCommands(http: HttpClient, sandbox: Sandbox, session: Session): Promise<Finding[]> {
+async function measureCommands(
+  bare: BareHttp,
+  http: HttpClient,
+  sandbox: Sandbox,
+  session: Session,
+): Promise<Finding[]> {
   const inSession = `/v1/sandboxes/${sandbox.id}/sessions/${session.id}/exec`;
   const variants = {
-    builtin: () => timed(() => runOne(http, inSession, { command: ':' })),
-    program: () => timed(() => runOne(http, inSession, { command: '/bin/true' })),
+    builtin: () => timed(() => runBare(bare, inSession, { command: ':' })),
+    program: () => timed(() => runBare(bare, inSession, { command: '/bin/true' })),
+    builtinByNode: () => timed(() => runOne(http, inSession, { command: ':' })),
     stateless: () => timed(() => runOne(http, `/v1/sandboxes/${sandbox.id}/exec`, { command: ['true'] })),
   };
   const samples = await interleave(variants, { rounds: commandRounds, warmups: 50 });
@@ -43,7 +50,7 @@ async function measureCommands(http: HttpClient, sandbox: Sandbox, session: Sess
   return [
     againstLimit(builtin, { atMost: 0.5 }),
     againstLimit(figure('`/bin/true` in a session over HTTP', samples.program), { atMost: 1.6 }),
-    againstPeer(builtin, stateless),
+    againstPeer(figure('`:` in a session, through `http` of Node', samples.builtinByNode), stateless),
   ];
 }
 
@@ -83,6 +90,11 @@ async function measureIdle(sandbox: Sandbox, serverPid: number): Promise<Finding
       ],
     },
   );
+}
+
+async function runBare(bare: BareHttp, path: string, body: unknown): Promise<void> {
+  const { exitCode } = JSON.parse(await bare.post(path, JSON.stringify(body))) as { exitCode: number };
+  if (exitCode !== 0) throw new Error(`The command ended with ${exitCode}.`);
 }
 
 async function runOne(http: HttpClient, path: string, body: unknown): Promise<void> {
