@@ -72,6 +72,17 @@ test('bytes, blobs and streams arrive whole in both directions, also large ones'
 
 const digest = (bytes: ArrayBuffer | Uint8Array) => createHash('sha256').update(new Uint8Array(bytes)).digest('hex');
 
+test('a large answer whose length was told is whole, or broke off', async () => {
+  const data = randomBytes(3_000_000);
+  await using server = await openPlainServer(async (request, response) => {
+    response.writeHead(200, { 'Content-Length': String(data.byteLength) });
+    if (request.url === '/whole') response.end(data);
+    else response.write(data.subarray(0, 1_000_000), () => response.destroy());
+  });
+  expect(Buffer.from(await (await get(`${server.url}whole`)).arrayBuffer()).equals(data)).toBe(true);
+  await expect((await get(`${server.url}part`)).arrayBuffer()).rejects.toThrow();
+});
+
 test('a stream that fails breaks the request off, and one whose request is over is cancelled', async () => {
   let seen: ServerResponse | undefined;
   await using server = await openPlainServer((request, response) => {
