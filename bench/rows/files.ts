@@ -5,7 +5,8 @@ import { interleave } from '../interleave.ts';
 import type { Row } from '../row.ts';
 import { startPlainPeer, startSdkLoad } from '../start.ts';
 
-const large = { bytes: 10_000_000, rounds: 30, warmups: 5 };
+/** Warm as a daemon is that has been up for a while. */
+const large = { bytes: 10_000_000, rounds: 30, warmups: 60 };
 const small = { bytes: 1_000, rounds: 300, warmups: 50 };
 
 export const filesRow: Row = {

@@ -8,9 +8,10 @@ import type { Row } from '../row.ts';
 import { openBareHttp, openHttp, startPlatform } from '../start.ts';
 import { anonymousBytesOf, availableBytes } from '../system.ts';
 
-const commandRounds = 400;
+/** Warm as a daemon is that has been up for a while. */
+const commands = { rounds: 400, warmups: 1_000 };
 const startRounds = 150;
-const streamRounds = 7;
+const streams = { rounds: 15, warmups: 5 };
 const streamBytes = 10 * 1024 ** 2;
 const idleSessions = 100;
 const mebibyte = 1024 ** 2;
@@ -44,7 +45,7 @@ async function measureCommands(
     builtinByNode: () => timed(() => runOne(http, inSession, { command: ':' })),
     stateless: () => timed(() => runOne(http, `/v1/sandboxes/${sandbox.id}/exec`, { command: ['true'] })),
   };
-  const samples = await interleave(variants, { rounds: commandRounds, warmups: 50 });
+  const samples = await interleave(variants, commands);
   const stateless = figure('stateless exec `true`', samples.stateless);
   const builtin = figure('`:` in a session over HTTP', samples.builtin);
   return [
@@ -71,7 +72,7 @@ async function measureStreams(sandbox: Sandbox, session: Session): Promise<Findi
     ours: () => timed(async () => readAll(await session.processes.start(command, { autoCleanup: true }))),
     stateless: () => timed(async () => readAll(await sandbox.processes.start(command, { autoCleanup: true }))),
   };
-  const samples = await interleave(variants, { rounds: streamRounds, warmups: 1 });
+  const samples = await interleave(variants, streams);
   const ours = figure('10 MB streamed from a process of a session', samples.ours);
   return againstPeer(ours, figure('from a stateless one', samples.stateless), { atMost: 1.2 });
 }
