@@ -8,7 +8,6 @@ import { outputOf, touch, waitForFile } from '../support/processes.ts';
 import { requires, testWith } from '../support/requires.ts';
 
 const test = testWith(requires.root, requires.cgroups);
-const testWithPython = testWith(requires.root, requires.cgroups, requires.program('python3'));
 
 let platform: Platform;
 let sandbox: Sandbox;
@@ -20,6 +19,17 @@ beforeAll(async () => {
   });
 });
 afterAll(() => platform.close());
+
+/** A server of HTTP in a language that every Debian has: `/` is there, and nothing else. */
+const httpServer = String.raw`my $server = IO::Socket::IP->new(LocalHost => $ARGV[0], LocalPort => $ARGV[1], Listen => 8) or die $@;
+while (my $client = $server->accept) {
+  my $asked = <$client> // "";
+  while (defined(my $line = <$client>)) { last if $line =~ /^\r?\n$/ }
+  my $status = $asked =~ m{^GET / } ? "200 OK" : "404 Not Found";
+  print $client "HTTP/1.1 $status\r\nContent-Length: 0\r\nConnection: close\r\n\r\n";
+  close $client;
+}`;
+const httpServerOn = (host: string, port: number) => ['perl', '-MIO::Socket::IP', '-e', httpServer, host, String(port)];
 
 const file = () => `/tmp/${randomUUID()}`;
 
@@ -123,9 +133,10 @@ test('E98: waitForLog times out, is cancelled, and ends with the process; the la
   expect((await brief.waitForLog('last')).match[0]).toBe('last');
 });
 
-testWithPython('E99: waitForPort for tcp, and for http with path and status', async () => {
+test('E99: waitForPort for tcp, and for http with path and status', async () => {
   const go = file();
-  const process = await sandbox.processes.start(`${waitForFile(go)}; cd /usr && exec python3 -m http.server 8123`);
+  const waiting = ['sh', '-c', `${waitForFile(go)}; exec "$@"`, 'sh', ...httpServerOn('0.0.0.0', 8123)];
+  const process = await sandbox.processes.start(waiting);
   const ready = process.waitForPort(8123);
   await touch(sandbox, go);
   await ready;
@@ -136,8 +147,8 @@ testWithPython('E99: waitForPort for tcp, and for http with path and status', as
   await process.kill({ signal: 'KILL' });
 });
 
-testWithPython('E99: waitForPort over IPv6; an end before it is ready, and a cancel', async () => {
-  const six = await sandbox.processes.start(['python3', '-m', 'http.server', '--bind', '::1', '8124']);
+test('E99: waitForPort over IPv6; an end before it is ready, and a cancel', async () => {
+  const six = await sandbox.processes.start(httpServerOn('::1', 8124));
   await six.waitForPort(8124, { family: 6, path: '/' });
   await expect(six.waitForPort(8124, { family: 4, timeoutMs: 300 })).rejects.toMatchObject({ code: 'wait_timeout' });
   const stop = new AbortController();
