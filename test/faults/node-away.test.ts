@@ -138,6 +138,9 @@ test('K18: a start that comes too late is over at its deadline, on both sides, a
   await vi.waitFor(async () => expect((await viewOf(box.id)).reachable).toBe(true), patience);
   const late = (await impatient(platform).sandboxes.connect(box.id)).start();
   await becomes(box.id, { state: 'starting' });
+  // The record says so before the node hears of it; it makes groups first.
+  const isBegun = async () => expect((await groupsOf(platform)).some((group) => group.endsWith(box.id))).toBe(true);
+  await vi.waitFor(isBegun, patience);
   platform.server.child.kill('SIGKILL');
   await interrupted(platform.server, late);
   await platform.startServer();
