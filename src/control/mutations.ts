@@ -196,6 +196,7 @@ export class Mutations {
     try {
       await this.#context.faults.hit('before-store-answer');
       await this.#journal(mutation, (tables) => tables.operations.insert({ ...record, ...finished }));
+      await this.#context.faults.hit('after-store-answer');
     } catch (error) {
       // The effect stands; a repeat finds it by its subject.
       this.#context.logger.error('an idempotency key could not be journalled', { operationId: record.id, error });

@@ -4,6 +4,7 @@ import { access, readdir, readFile, rm, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { kill } from 'node:process';
 import { afterAll, beforeAll, expect, vi } from 'vitest';
+import { type ErrorCode, PlatformError } from '../../src/protocol/index.ts';
 import type { Process, Sandbox } from '../../src/sdk/index.ts';
 import { briskSettings, impatient, interrupted, patience, untilAdmitted, untilAnswered } from '../support/crashes.ts';
 import { initPid } from '../support/node-leftovers.ts';
@@ -27,35 +28,74 @@ const sandboxNow = () => untilAnswered(() => platform.client.sandboxes.connect(i
 /** Starts it again under the same key, and tells what the starts left. */
 async function repeat(command: string, idempotencyKey: string) {
   const sandbox = await sandboxNow();
-  const process = await untilAnswered(() => sandbox.processes.start(command, { idempotencyKey }));
+  return await left(await untilAnswered(() => sandbox.processes.start(command, { idempotencyKey })), idempotencyKey);
+}
+
+/** What a process is and left when it is over. */
+async function left(process: Process, key: string) {
   await untilAnswered(() => process.wait({ for: 'tree' }));
-  const { stdout } = await untilAnswered(() => sandbox.exec(`cat /tmp/${idempotencyKey}`));
+  const { stdout } = await untilAnswered(async () => (await sandboxNow()).exec(`cat /tmp/${key}`));
   return { id: process.id, exitCode: process.view.exit?.exitCode, lines: stdout.split('\n').length - 1, process };
 }
 
+/** A start that names no life, as no SDK of ours sends it: its key is journalled first. */
+async function startInAnyLife(
+  sandboxId: string,
+  command: string,
+  idempotencyKey: string,
+): Promise<{ readonly id: string }> {
+  const answer = await fetch(`${platform.server.url}/v1/sandboxes/${sandboxId}/processes`, {
+    method: 'POST',
+    headers: {
+      Authorization: `Bearer ${platform.key}`,
+      'Content-Type': 'application/json',
+      'Idempotency-Key': idempotencyKey,
+    },
+    body: JSON.stringify({ command }),
+  });
+  const body = (await answer.json()) as { id: string; error: { code: ErrorCode; message: string } };
+  if (!answer.ok) throw new PlatformError(body.error.code, body.error.message);
+  return body;
+}
+
+async function startInThisLife(sandboxId: string, command: string, idempotencyKey: string): Promise<Process> {
+  const sandbox = await impatient(platform).sandboxes.connect(sandboxId);
+  return await sandbox.processes.start(command, { idempotencyKey });
+}
+
 const serverPoints = [
-  'after-journal-operation',
-  'before-process-on-node',
-  'before-process-on-node>store-before-commit',
-  'after-process-on-node',
-  'before-store-answer',
-  'before-store-answer>store-before-commit',
-  'before-store-answer>store-after-commit',
-  'after-store-answer',
-];
-for (const point of serverPoints) {
-  test(`K22: a server killed at "${point}" of a start: it ran once, and the repeat is answered with it`, async () => {
+  ['before-process-on-node', startInThisLife],
+  ['after-process-on-node', startInThisLife],
+  // Behind the answer, which may be lost or not.
+  ['before-process-on-node>store-before-commit', startInThisLife],
+  ['before-store-answer', startInThisLife],
+  ['before-store-answer>store-before-commit', startInThisLife],
+  ['before-store-answer>store-after-commit', startInThisLife],
+  ['after-store-answer', startInThisLife],
+  ['after-journal-operation', startInAnyLife],
+  ['before-process-on-node', startInAnyLife],
+  ['before-store-answer>store-before-commit', startInAnyLife],
+  ['after-store-answer', startInAnyLife],
+] as const;
+for (const [point, start] of serverPoints) {
+  const which = start === startInAnyLife ? 'a start that names no life' : 'a start';
+  test(`K22: a server killed at "${point}" of ${which}: it ran once, and the repeat is answered with it`, async () => {
     await platform.restartServer(`${point}=crash`);
     const key = randomUUID();
     const command = `echo ran >> /tmp/${key}; echo said; exit 7`;
-    const sandbox = await impatient(platform).sandboxes.connect(id);
-    await interrupted(platform.server, sandbox.processes.start(command, { idempotencyKey: key }));
+    const [begun] = await Promise.allSettled([start(id, command, key), platform.server.died]);
     await platform.startServer();
 
-    const first = await repeat(command, key);
+    const again = async () => {
+      if (start === startInThisLife) return await repeat(command, key);
+      const found = await untilAnswered(() => startInAnyLife(id, command, key));
+      return await left(await (await sandboxNow()).processes.get(found.id), key);
+    };
+    const first = await again();
     expect(first).toMatchObject({ lines: 1, exitCode: 7 });
+    if (begun.status === 'fulfilled') expect(first.id).toBe(begun.value.id);
     expect(await outputOf(first.process)).toEqual({ stdout: 'said\n', stderr: '', kinds: ['exited', 'ended'] });
-    expect(await repeat(command, key)).toMatchObject({ id: first.id, lines: 1, exitCode: 7 });
+    expect(await again()).toMatchObject({ id: first.id, lines: 1, exitCode: 7 });
   });
 }
 
@@ -85,26 +125,26 @@ for (const point of nodePoints) {
   });
 }
 
-test('K22: a start that was cut off is in doubt in a later life of its sandbox, and does not run there', async () => {
+test('K22: a start that was cut off is not made in a later life of its sandbox: in doubt, or of a life that is over', async () => {
   const sandbox = await platform.client.sandboxes.create();
-  await platform.restartServer('after-journal-operation=crash');
-  const key = randomUUID();
-  const cutOff = (await impatient(platform).sandboxes.connect(sandbox.id)).processes.start('echo ran >> /root/ran', {
-    idempotencyKey: key,
-  });
-  await interrupted(platform.server, cutOff);
+  await platform.restartServer('after-process-on-node=crash');
+  const keys = { this: randomUUID(), any: randomUUID() };
+  const command = 'echo ran >> /root/ran';
+  await interrupted(platform.server, startInThisLife(sandbox.id, command, keys.this));
+  await platform.startServer('after-journal-operation=crash');
+  await Promise.allSettled([startInAnyLife(sandbox.id, command, keys.any), platform.server.died]);
   await platform.startServer();
   const next = await platform.client.sandboxes.connect(sandbox.id);
   const first = next.generation;
   await next.stop();
   await next.start();
-  const runs = async () => (await next.exec('cat /root/ran 2>/dev/null | wc -l')).stdout;
-  // Whether it ran in the first life is open: the key is journalled while the node is ordered to start it.
-  const before = await runs();
-  expect(Number(before)).toBeLessThanOrEqual(1);
-  const again = next.processes.start('echo ran >> /root/ran', { idempotencyKey: key, generation: first });
-  await expect(again).rejects.toMatchObject({ code: 'operation_in_doubt' });
-  expect(await runs()).toBe(before);
+  const runs = async () => (await next.exec('cat /root/ran | wc -l')).stdout;
+  expect(await runs()).toBe('1\n');
+  const again = next.processes.start(command, { idempotencyKey: keys.this, generation: first });
+  await expect(again).rejects.toMatchObject({ code: 'stale_generation' });
+  const doubtful = startInAnyLife(sandbox.id, command, keys.any);
+  await expect(doubtful).rejects.toMatchObject({ code: 'operation_in_doubt' });
+  expect(await runs()).toBe('1\n');
   await next.delete();
 });
 
