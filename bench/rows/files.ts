@@ -5,8 +5,7 @@ import { interleave } from '../interleave.ts';
 import type { Row } from '../row.ts';
 import { startPlainPeer, startSdkLoad } from '../start.ts';
 
-/** Warm as a daemon is that has been up for a while. */
-const large = { bytes: 10_000_000, rounds: 30, warmups: 60 };
+const large = { bytes: 10_000_000, rounds: 30, warmups: 5 };
 const small = { bytes: 1_000, rounds: 300, warmups: 50 };
 
 export const filesRow: Row = {
