@@ -75,7 +75,7 @@ export class Processes {
   ): AsyncGenerator<StartedItem, void> {
     let items: Ahead<FollowedItem> | undefined;
     try {
-      // Its output is waited for while the answer is journalled. Whoever may start it may read it.
+      // Its output is waited for before the process is told, and before its key is journalled. Whoever may start it may read it.
       const process = await this.#begin({ caller, sandboxId, conditions, body }, ({ id, generation }, nodeId) => {
         const order = { sandboxId, generation, process: id, cursor: 0, live: true };
         items = new Ahead(this.#followed(nodeId, id, order, signal));
